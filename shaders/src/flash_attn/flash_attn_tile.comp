@@ -3,7 +3,8 @@
 // FLASH_ATTN_EXT for many tokens (prompts): one work-group for BR tokens of one head, in steps of BC positions.
 //
 // Scores (BR x BC) are a small matrix product: 32 elements of the BR queries and BC keys at a time pass through shared memory,
-// and each invocation multiplies TM = BR / (work-group / SC) rows by BC / SC keys in registers. Soft-max: the scores go to
+// and each invocation multiplies TM = BR / (work-group / SC) rows by BC / SC keys in registers, while the next elements are on
+// their way to registers. Soft-max: the scores go to
 // shared memory. PT = work-group / BR invocations share a row, each takes BC / PT adjacent positions, with a running maximum.
 // Result (BR x dv): each invocation has the TM rows of its scores and QUADS groups of four columns, in registers from the first
 // step to the last; VK positions of v at a time pass through shared memory. Steps that the mask excludes for all rows are
@@ -56,53 +57,72 @@ shared uint wild;
 #define QUADS_OF_KV (ALIGNED != 0)
 #endif
 
-vec4 load_q(uint row, uint quad) {
+// Queries, keys and values that an invocation has on their way while others are multiplied: nothing waits for memory.
+const uint Q_OWN = BR * DQ / WG;
+const uint K_OWN = BC * DQ / WG;
+const uint V_OWN = VK * V_STRIDE / WG;
+
+// fetch_q, fetch_k, fetch_v: a quad of a row, without a branch; elements after the end of the row are any. kept: those are zeros.
+vec4 fetch_q(uint row, uint quad) {
     if (ALIGNED != 0) {
-        return quad * 4 < p.d_0 ? q4[row / 4 + quad] : vec4(0.0);
+        return q4[row / 4 + (quad * 4 < p.d_0 ? quad : 0)];
     }
-    vec4 r = vec4(0.0);
+    vec4 r;
     [[unroll]] for (uint j = 0; j < 4; j++) {
-        if (quad * 4 + j < p.d_0) {
-            r[j] = q[row + quad * 4 + j];
-        }
+        r[j] = q[row + min(quad * 4 + j, p.d_0 - 1)];
     }
     return r;
 }
 
-vec4 load_k(uint row, uint quad) {
-    if (QUADS_OF_KV) {
-        return quad * 4 < p.d_0 ? k_quad(row, quad / 2, quad % 2, true) : vec4(0.0);
+vec4 kept(vec4 x, uint quad, uint d) {
+    if (ALIGNED != 0) {
+        return quad * 4 < d ? x : vec4(0.0);
     }
-    vec4 r = vec4(0.0);
-#ifndef KV_BLOCKS
-    [[unroll]] for (uint j = 0; j < 4; j++) {
-        if (quad * 4 + j < p.d_0) {
-            r[j] = float(k[row + quad * 4 + j]);
-        }
-    }
-#endif
-    return r;
+    return mix(vec4(0.0), x, lessThan(quad * 4 + uvec4(0, 1, 2, 3), uvec4(d)));
 }
 
-vec4 load_v(uint row, uint quad) {
-    if (QUADS_OF_KV) {
-        return quad * 4 < p.d_1 ? v_quad(row, quad / 2, quad % 2, true) : vec4(0.0);
+#ifdef KV_BLOCKS
+#define FETCHER(name, of_quad, plain, d)                                                                               \
+    Quad name(uint row, uint quad) {                                                                                   \
+        return of_quad(row, quad * 4 < d ? quad : 0);                                                                  \
     }
-    vec4 r = vec4(0.0);
-#ifndef KV_BLOCKS
-    [[unroll]] for (uint j = 0; j < 4; j++) {
-        if (quad * 4 + j < p.d_1) {
-            r[j] = float(v[row + quad * 4 + j]);
-        }
+#else
+#ifdef KV_F16
+#define QUAD_OF(x) uvec2(packHalf2x16((x).xy), packHalf2x16((x).zw))
+#else
+#define QUAD_OF(x) (x)
+#endif
+#define FETCHER(name, of_quad, plain, d)                                                                               \
+    Quad name(uint row, uint quad) {                                                                                   \
+        if (QUADS_OF_KV) {                                                                                             \
+            return of_quad(row, quad * 4 < d ? quad : 0);                                                              \
+        }                                                                                                              \
+        vec4 r;                                                                                                        \
+        [[unroll]] for (uint j = 0; j < 4; j++) {                                                                      \
+            r[j] = float(plain[row + min(quad * 4 + j, d - 1)]);                                                       \
+        }                                                                                                              \
+        return QUAD_OF(r);                                                                                             \
     }
 #endif
-    return r;
+FETCHER(fetch_k, k_quad, k, p.d_0)
+FETCHER(fetch_v, v_quad, v, p.d_1)
+
+vec4 kept_of_kv(Quad w, uint quad, uint d) {
+    if (QUADS_OF_KV) {
+        return numbers_of(w, quad, quad * 4 < d);
+    }
+    return kept(numbers_of(w, quad, true), quad, d);
 }
 
 // Bits of infinity: a sum of magnitudes reaches it if an element is not finite.
 const uint NOT_FINITE = 0x7f800000u;
 uint size_bits(vec4 v) {
     return floatBitsToUint((abs(v.x) + abs(v.y)) + (abs(v.z) + abs(v.w)));
+}
+
+// Start of the row of v of the position that invocation `i` stages.
+uint row_of_v(uint base, uint first, uint i) {
+    return base + min(first + i / V_STRIDE, p.kv_0 - 1) * p.nbv_0;
 }
 
 void main() {
@@ -125,6 +145,11 @@ void main() {
     const uint part = lane % PT;
     const uint row_mask = mask_row(min(token0 + row, last_token), head, batch);
     const float slope = alibi_slope(p.max_bias, head, p.heads_log2);
+
+    uint row_q[Q_OWN];
+    [[unroll]] for (uint n = 0; n < Q_OWN; n++) {
+        row_q[n] = base_q + min(token0 + (lane + n * WG) / DQ, last_token) * p.nbq_0;
+    }
 
     const float sink = sink_of(head);
     float largest = max(LOWEST, sink);
@@ -180,33 +205,57 @@ void main() {
         [[unroll]] for (uint i = 0; i < TM * TN; i++) {
             scores[i] = 0.0;
         }
+        vec4 next_q[Q_OWN];
+        Quad next_k[K_OWN];
+        uint row_k[K_OWN];
+        [[unroll]] for (uint n = 0; n < K_OWN; n++) {
+            row_k[n] = base_k + min(first_key + (lane + n * WG) / DQ, last_key) * p.nbk_0;
+            next_k[n] = fetch_k(row_k[n], lane % DQ);
+        }
+        [[unroll]] for (uint n = 0; n < Q_OWN; n++) {
+            next_q[n] = fetch_q(row_q[n], lane % DQ);
+        }
         for (uint quad0 = 0; quad0 * 4 < p.d_0; quad0 += DQ) {
+            // Quads of an invocation are DQ apart, as WG is a multiple of it.
+            const uint quad = quad0 + lane % DQ;
             barrier();
-            [[unroll]] for (uint n = 0; n < BR * DQ / WG; n++) {
-                const uint i = lane + n * WG;
-                const uint r = i / DQ;
-                const uint c = i % DQ;
-                stage[r * STRIDE + c] = load_q(base_q + min(token0 + r, last_token) * p.nbq_0, quad0 + c);
+            [[unroll]] for (uint n = 0; n < Q_OWN; n++) {
+                stage[(lane + n * WG) / DQ * STRIDE + lane % DQ] = kept(next_q[n], quad, p.d_0);
             }
-            [[unroll]] for (uint n = 0; n < BC * DQ / WG; n++) {
-                const uint i = lane + n * WG;
-                const uint r = i / DQ;
-                const uint c = i % DQ;
-                stage[(BR + r) * STRIDE + c] = load_k(base_k + min(first_key + r, last_key) * p.nbk_0, quad0 + c);
+            [[unroll]] for (uint n = 0; n < K_OWN; n++) {
+                stage[(BR + (lane + n * WG) / DQ) * STRIDE + lane % DQ] = kept_of_kv(next_k[n], quad, p.d_0);
             }
             barrier();
-            [[dont_unroll]] for (uint c = 0; c < DQ; c++) {
-                vec4 x[TM];
-                [[unroll]] for (uint i = 0; i < TM; i++) {
-                    x[i] = stage[(tr + i * SR) * STRIDE + c];
+            if ((quad0 + DQ) * 4 < p.d_0) {
+                [[unroll]] for (uint n = 0; n < Q_OWN; n++) {
+                    next_q[n] = fetch_q(row_q[n], quad + DQ);
                 }
-                [[unroll]] for (uint j = 0; j < TN; j++) {
-                    const vec4 y = stage[(BR + tc + j * SC) * STRIDE + c];
+                [[unroll]] for (uint n = 0; n < K_OWN; n++) {
+                    next_k[n] = fetch_k(row_k[n], quad + DQ);
+                }
+            }
+            [[dont_unroll]] for (uint c0 = 0; c0 < DQ; c0 += 2) {
+                [[unroll]] for (uint n = 0; n < 2; n++) {
+                    const uint c = c0 + n;
+                    vec4 x[TM];
                     [[unroll]] for (uint i = 0; i < TM; i++) {
-                        scores[j * TM + i] += dot(x[i], y);
+                        x[i] = stage[(tr + i * SR) * STRIDE + c];
+                    }
+                    [[unroll]] for (uint j = 0; j < TN; j++) {
+                        const vec4 y = stage[(BR + tc + j * SC) * STRIDE + c];
+                        [[unroll]] for (uint e = 0; e < 4; e++) {
+                            [[unroll]] for (uint i = 0; i < TM; i++) {
+                                scores[j * TM + i] += x[i][e] * y[e];
+                            }
+                        }
                     }
                 }
             }
+        }
+        // Values of the first positions come while the soft-max is computed.
+        Quad next_v[V_OWN];
+        [[unroll]] for (uint n = 0; n < V_OWN; n++) {
+            next_v[n] = fetch_v(row_of_v(base_v, first_key, lane + n * WG), (lane + n * WG) % V_STRIDE);
         }
         [[unroll]] for (uint j = 0; j < TN; j++) {
             [[unroll]] for (uint i = 0; i < TM; i++) {
@@ -255,10 +304,7 @@ void main() {
             uint most_bits = 0;
             [[unroll]] for (uint n = 0; n < VK * V_STRIDE / WG; n++) {
                 const uint i = lane + n * WG;
-                const uint position = i / V_STRIDE;
-                const uint c = i % V_STRIDE;
-                const uint key = min(first_key + position0 + position, last_key);
-                const vec4 y = load_v(base_v + key * p.nbv_0, c);
+                const vec4 y = kept_of_kv(next_v[n], i % V_STRIDE, p.d_1);
                 stage[i] = y;
                 most_bits = max(most_bits, size_bits(y));
             }
@@ -266,6 +312,12 @@ void main() {
                 atomicOr(wild, 1u, gl_ScopeWorkgroup, gl_StorageSemanticsNone, gl_SemanticsRelaxed);
             }
             barrier();
+            if (position0 + VK < BC) {
+                [[unroll]] for (uint n = 0; n < V_OWN; n++) {
+                    const uint i = lane + n * WG;
+                    next_v[n] = fetch_v(row_of_v(base_v, first_key + position0 + VK, i), i % V_STRIDE);
+                }
+            }
             if (wild != 0) {
                 [[dont_unroll]] for (uint j = 0; j < VK; j++) {
                     float w[TM];

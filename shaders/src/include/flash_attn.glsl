@@ -35,15 +35,11 @@ layout(set = 0, binding = 1, std430) readonly buffer K { float16_t k[]; };
 layout(set = 0, binding = 1, std430) readonly buffer K4 { uvec2 k4[]; };
 layout(set = 0, binding = 2, std430) readonly buffer V { float16_t v[]; };
 layout(set = 0, binding = 2, std430) readonly buffer V4 { uvec2 v4[]; };
-#define QUAD uvec2
-#define FROM_QUAD(w) vec4(unpackHalf2x16((w).x), unpackHalf2x16((w).y))
 #else
 layout(set = 0, binding = 1, std430) readonly buffer K { float k[]; };
 layout(set = 0, binding = 1, std430) readonly buffer K4 { vec4 k4[]; };
 layout(set = 0, binding = 2, std430) readonly buffer V { float v[]; };
 layout(set = 0, binding = 2, std430) readonly buffer V4 { vec4 v4[]; };
-#define QUAD vec4
-#define FROM_QUAD(w) (w)
 #endif
 
 // For blocks of 32: their half-words, of which the first is the scale; the first half-word of the integers of piece `piece` of
@@ -67,43 +63,34 @@ vec4 from_block(uvec2 w, uint piece, uint scale) {
 }
 #endif
 
-// k_quad, v_quad: quad h (0 or 1) of piece `piece` of the row that starts at element `row` (for blocks: at block `row`; for
-// plain types a multiple of four). Zeros unless `seen`: selected before the conversion, for blocks by their scale, which
-// affects fewer words.
+// k_quad, v_quad: four elements, k_piece, v_piece: eight of the row that starts at element (for blocks: at block) `row` as they
+// lie in memory, so that several can be on their way. Rows of plain types are multiples of as many elements. numbers_of: the
+// elements; zeros unless `there`, which is selected before the conversion, for blocks by their scale.
 #ifdef KV_BLOCKS
-#define QUAD_READER(name, plain, blocks)                                                                               \
-    vec4 name(uint row, uint piece, uint h, bool seen) {                                                               \
-        const uint block = (row + piece / 4) * BLOCK_HALVES;                                                           \
-        const uint at = block + HALVES_OF(piece) + 2 * h;                                                              \
-        const uint scale = uint(blocks[block]);                                                                        \
-        return from_block(uvec2(blocks[at], blocks[at + 1]), piece, seen ? scale : 0);                                 \
-    }
-#else
-#define QUAD_READER(name, plain, blocks)                                                                               \
-    vec4 name(uint row, uint piece, uint h, bool seen) {                                                               \
-        const QUAD quad = plain[row / 4 + 2 * piece + h];                                                              \
-        const QUAD chosen = seen ? quad : QUAD(0);                                                                     \
-        return FROM_QUAD(chosen);                                                                                      \
-    }
-#endif
-QUAD_READER(k_quad, k4, k)
-QUAD_READER(v_quad, v4, v)
-
-// k_piece, v_piece: piece `piece` of the row that starts at element (for blocks: at block) `row` as it lies in memory, in F16 with
-// one load: rows are multiples of eight there. numbers_of: its elements; zeros unless `there`, as with the quads.
-#ifdef KV_BLOCKS
+struct Quad {
+    uvec2 halves;
+    uint scale;
+};
 struct Piece {
     uvec4 halves;
     uint scale;
 };
-#define PIECE_LOADER(name, blocks)                                                                                     \
-    Piece name(uint row, uint piece) {                                                                                 \
+#define READERS(of_quad, of_piece, blocks)                                                                             \
+    Quad of_quad(uint row, uint quad) {                                                                                \
+        const uint block = (row + quad / 8) * BLOCK_HALVES;                                                            \
+        const uint at = block + HALVES_OF(quad / 2) + 2 * (quad % 2);                                                  \
+        return Quad(uvec2(blocks[at], blocks[at + 1]), uint(blocks[block]));                                           \
+    }                                                                                                                  \
+    Piece of_piece(uint row, uint piece) {                                                                             \
         const uint block = (row + piece / 4) * BLOCK_HALVES;                                                           \
         const uint at = block + HALVES_OF(piece);                                                                      \
         return Piece(uvec4(blocks[at], blocks[at + 1], blocks[at + 2], blocks[at + 3]), uint(blocks[block]));          \
     }
-PIECE_LOADER(k_piece, k)
-PIECE_LOADER(v_piece, v)
+READERS(k_quad, k_piece, k)
+READERS(v_quad, v_piece, v)
+vec4 numbers_of(Quad w, uint quad, bool there) {
+    return from_block(w.halves, quad / 2, there ? w.scale : 0);
+}
 void numbers_of(Piece w, uint piece, bool there, out vec4 lo, out vec4 hi) {
     const uint scale = there ? w.scale : 0;
     lo = from_block(w.halves.xy, piece, scale);
@@ -112,31 +99,45 @@ void numbers_of(Piece w, uint piece, bool there, out vec4 lo, out vec4 hi) {
 #elif defined(KV_F16)
 layout(set = 0, binding = 1, std430) readonly buffer K8 { uvec4 k8[]; };
 layout(set = 0, binding = 2, std430) readonly buffer V8 { uvec4 v8[]; };
+#define Quad uvec2
 #define Piece uvec4
-Piece k_piece(uint row, uint piece) {
-    return k8[row / 8 + piece];
-}
-Piece v_piece(uint row, uint piece) {
-    return v8[row / 8 + piece];
+#define READERS(of_quad, of_piece, quads, eights)                                                                      \
+    Quad of_quad(uint row, uint quad) {                                                                                \
+        return quads[row / 4 + quad];                                                                                  \
+    }                                                                                                                  \
+    Piece of_piece(uint row, uint piece) {                                                                             \
+        return eights[row / 8 + piece];                                                                                \
+    }
+READERS(k_quad, k_piece, k4, k8)
+READERS(v_quad, v_piece, v4, v8)
+vec4 numbers_of(Quad w, uint quad, bool there) {
+    const uvec2 chosen = there ? w : uvec2(0);
+    return vec4(unpackHalf2x16(chosen.x), unpackHalf2x16(chosen.y));
 }
 void numbers_of(Piece w, uint piece, bool there, out vec4 lo, out vec4 hi) {
-    const uvec4 chosen = there ? w : uvec4(0);
-    lo = vec4(unpackHalf2x16(chosen.x), unpackHalf2x16(chosen.y));
-    hi = vec4(unpackHalf2x16(chosen.z), unpackHalf2x16(chosen.w));
+    lo = numbers_of(w.xy, 0, there);
+    hi = numbers_of(w.zw, 0, there);
 }
 #else
+#define Quad vec4
 struct Piece {
     vec4 lo, hi;
 };
-Piece k_piece(uint row, uint piece) {
-    return Piece(k4[row / 4 + 2 * piece], k4[row / 4 + 2 * piece + 1]);
-}
-Piece v_piece(uint row, uint piece) {
-    return Piece(v4[row / 4 + 2 * piece], v4[row / 4 + 2 * piece + 1]);
+#define READERS(of_quad, of_piece, quads)                                                                              \
+    Quad of_quad(uint row, uint quad) {                                                                                \
+        return quads[row / 4 + quad];                                                                                  \
+    }                                                                                                                  \
+    Piece of_piece(uint row, uint piece) {                                                                             \
+        return Piece(quads[row / 4 + 2 * piece], quads[row / 4 + 2 * piece + 1]);                                      \
+    }
+READERS(k_quad, k_piece, k4)
+READERS(v_quad, v_piece, v4)
+vec4 numbers_of(Quad w, uint quad, bool there) {
+    return there ? w : vec4(0.0);
 }
 void numbers_of(Piece w, uint piece, bool there, out vec4 lo, out vec4 hi) {
-    lo = there ? w.lo : vec4(0.0);
-    hi = there ? w.hi : vec4(0.0);
+    lo = numbers_of(w.lo, 0, there);
+    hi = numbers_of(w.hi, 0, there);
 }
 #endif
 
