@@ -288,10 +288,11 @@ mod tests {
             change(&mut caps);
             let features = Features { storage16: true, storage8: true, ..Features::default() };
             let shuffle = caps.subgroup.shuffle.then_some(vk::SubgroupFeatureFlags::SHUFFLE);
+            let ballot = caps.subgroup.ballot.then_some(vk::SubgroupFeatureFlags::BALLOT);
             let support = ShaderSupport {
                 api: vk::API_VERSION_1_3,
                 features,
-                subgroup_operations: shuffle.unwrap_or_default(),
+                subgroup_operations: shuffle.unwrap_or_default() | ballot.unwrap_or_default(),
                 ..ShaderSupport::default()
             };
             let modules = Modules::new(support, caps.clone());
@@ -353,7 +354,9 @@ mod tests {
             let node = g.flash_attn_ext(op, q, k, k, None).unwrap();
             g.output(node).unwrap();
         }
-        let lowering = Imagined::new(|caps| caps.subgroup.shuffle = true).lower(&g, 0).unwrap();
+        let lowering = Imagined::new(|caps| (caps.subgroup.shuffle, caps.subgroup.ballot) = (true, true))
+            .lower(&g, 0)
+            .unwrap();
         let [short, long, longest] = &lowering.dispatches[..] else { panic!("one dispatch for each node") };
         let own =
             |d: &Lowered| d.windows[6..].iter().map(|w| (w.buffer, w.bytes as usize)).collect::<Vec<_>>();
