@@ -155,9 +155,12 @@ impl Child<'_> {
             let is_alone = matches!(lists, Lists::Here(_)) || n + 1 == routes.len();
             (self.send)(Message::Route { name: route.name.clone(), is_alone });
             let checked = self.check((route, &routes[n + 1..]), &mut lists);
-            // The programs of later routes take memory, too: alone, it may have enough.
-            if let (false, Err(error @ Error::OutOfMemory { .. })) = (is_alone, &checked) {
-                return Err(error.clone());
+            // The programs of later routes take memory, too, and the time of processors that emulate a card: alone, it may
+            // have enough.
+            match &checked {
+                Err(error @ Error::OutOfMemory { .. }) if !is_alone => return Err(error.clone()),
+                Err(error @ Error::Timeout { .. }) if !is_alone && self.emulated => return Err(error.clone()),
+                _ => {}
             }
             let verdict = match &checked {
                 Ok(verdict) => verdict.clone(),
