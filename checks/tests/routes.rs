@@ -152,11 +152,21 @@ fn of_two_routes_the_one_that_crashes_is_found() {
 /// Memory that the programs of several routes need at a time: alone, each of them has enough.
 #[test]
 fn what_has_no_memory_is_checked_alone() {
+    is_checked_alone("memory-once");
+}
+
+/// The same of the time of the processors that emulate a card.
+#[test]
+fn what_has_no_time_is_checked_alone() {
+    is_checked_alone("late-once");
+}
+
+fn is_checked_alone(fault: &str) {
     let dir = tempfile::tempdir().unwrap();
     let (later, mut command) = ("hip.matrix-attention", Command::new(example("routes")));
     command.arg(dir.path().join("routes")).arg(CARD).env("PLANTED_ROUTE", ROUTE);
     command.env("PLANTED_ADDITIONAL", later).env("PLANTED_SEEN", dir.path().join("seen"));
-    let report = report_of(command.env("PLANTED_FAULT", "memory-once"));
+    let report = report_of(command.env("PLANTED_FAULT", fault));
     assert!(dir.path().join("seen").is_file(), "the fault was met");
     let verdicts = report["verdicts"].as_array().expect("a list of verdicts");
     let states: Vec<&str> = verdicts.iter().filter_map(|verdict| verdict["state"].as_str()).collect();

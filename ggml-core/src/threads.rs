@@ -20,7 +20,7 @@ pub enum Undone {
     NoThread(String),
 }
 
-/// Calls a function for each item on up to `threads` threads, which have the name `name`. The order is that of the items.
+/// Calls a function for each item on up to `threads` threads, which have the name `name`. Items are begun in their order.
 ///
 /// # Errors
 /// See [`Undone`]. After the first error no item is begun.
@@ -31,11 +31,14 @@ pub fn for_each<T: Send + Sync + 'static>(
     deadline: &Deadline,
     run: impl Fn(&T) -> Result<()> + Send + Sync + 'static,
 ) -> std::result::Result<(), Undone> {
+    if items.is_empty() {
+        return Ok(());
+    }
     // The threads stop when this function returns: they own the items, but not the permission to begin one.
     let next = Arc::new(AtomicUsize::new(0));
     let run = Arc::new(run);
     let (sender, receiver) = channel();
-    for _ in 0..threads.clamp(1, items.len().max(1)) {
+    for _ in 0..threads.clamp(1, items.len()) {
         let (items, run, sender) = (items.clone(), run.clone(), sender.clone());
         let next: Weak<AtomicUsize> = Arc::downgrade(&next);
         let work = move || {

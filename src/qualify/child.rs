@@ -127,7 +127,11 @@ impl Child<'_> {
 
     /// Checks routes or candidates.
     fn routes(&mut self, routes: &[RouteUse], mut lister: Lister<'_>) -> Result<()> {
-        if !self.task.ahead || routes.len() < 2 {
+        let Some(first) = routes.first().filter(|_| !self.deadline.passed()) else { return Ok(()) };
+        let is_alone = !self.task.ahead || routes.len() < 2;
+        // Before any device is opened with a route: the record and the parent have to know which one is checked.
+        self.begin(first, is_alone)?;
+        if is_alone {
             return self.each(routes, Lists::Here(Box::new(lister)));
         }
         std::thread::scope(|threads| {
@@ -150,10 +154,10 @@ impl Child<'_> {
             if self.deadline.passed() {
                 break;
             }
-            // Without the record on the disk, a route that stops the machine would be tried again.
-            self.put(Verdict::new(&route.name, State::Begun, ""))?;
             let is_alone = matches!(lists, Lists::Here(_)) || n + 1 == routes.len();
-            (self.send)(Message::Route { name: route.name.clone(), is_alone });
+            if n > 0 {
+                self.begin(route, is_alone)?;
+            }
             let checked = self.check((route, &routes[n + 1..]), &mut lists);
             // The programs of later routes take memory, too, and the time of processors that emulate a card: alone, it may
             // have enough.
@@ -178,6 +182,13 @@ impl Child<'_> {
                 return Err(error);
             }
         }
+        Ok(())
+    }
+
+    /// Notes that a route's checks begin. Without the record on the disk, a route that stops the machine would be tried again.
+    fn begin(&mut self, route: &RouteUse, is_alone: bool) -> Result<()> {
+        self.put(Verdict::new(&route.name, State::Begun, ""))?;
+        (self.send)(Message::Route { name: route.name.clone(), is_alone });
         Ok(())
     }
 

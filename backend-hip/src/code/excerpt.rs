@@ -9,6 +9,7 @@ use crate::driver::{Driver, Library, Module};
 use ggml_core::Deadline;
 use ggml_core::sync::lock;
 use ggml_core::threads::{self, Undone};
+use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -86,9 +87,8 @@ impl Loader {
         let mut open: Vec<_> = excerpts.into_iter().filter(is_open).collect();
         open.sort_by_key(|(excerpt, _)| Arc::as_ptr(excerpt).addr());
         open.dedup_by(|a, b| Arc::ptr_eq(&a.0, &b.0));
-        // The longest text first: nothing waits for it at the end.
-        open.sort_by_key(|(excerpt, _)| excerpt.kernels.get(excerpt.kernel).map_or(0, Range::len));
-        open.reverse();
+        // The longest text first, so that no thread begins it when the others end.
+        open.sort_by_key(|(excerpt, _)| Reverse(excerpt.kernels.get(excerpt.kernel).map_or(0, Range::len)));
         let (open, driver, libraries) = (Arc::new(open), self.driver.clone(), self.libraries.clone());
         let load = move |(excerpt, _): &(Arc<Excerpt>, String)| {
             if let Some(driver) = driver.upgrade() {

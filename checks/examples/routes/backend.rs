@@ -51,6 +51,9 @@ const CRASH_EARLY: &str = "crash-early";
 /// Name of the fault by which there is no memory for programs in the first process that has it.
 const MEMORY_ONCE: &str = "memory-once";
 
+/// Name of the fault by which programs of the first process that has it do not answer in time.
+const LATE_ONCE: &str = "late-once";
+
 /// Variable with the path of a file that the first process makes.
 const SEEN: &str = "PLANTED_SEEN";
 
@@ -97,6 +100,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     },
     Fault { name: CRASH_EARLY, spoil: nothing, before: fine },
     Fault { name: MEMORY_ONCE, spoil: nothing, before: fine },
+    Fault { name: LATE_ONCE, spoil: nothing, before: fine },
     Fault { name: "crash", spoil: nothing, before: |_| std::process::abort() },
     Fault {
         name: "lost",
@@ -180,6 +184,14 @@ impl Backend for Faulty {
             std::process::abort();
         }
         let is_first = || std::env::var_os(SEEN).is_some_and(|path| File::create_new(path).is_ok());
+        if self.fault.name == LATE_ONCE && *FIRST.get_or_init(is_first) {
+            return Err(Error::Timeout {
+                backend: self.inner.device().backend.clone(),
+                phase: Phase::Compute,
+                node: None,
+                after: Duration::from_secs(1),
+            });
+        }
         if self.fault.name == MEMORY_ONCE && *FIRST.get_or_init(is_first) {
             return Err(Error::OutOfMemory {
                 backend: self.inner.device().backend.clone(),

@@ -341,6 +341,9 @@ pub(super) fn cases() -> Vec<Case> {
         case(extents(256, 256, 2, 300, 2, 1, 2), f16, Some(f16), 0.0, 0.0),
         case_with_hidden_cells(extents(128, 128, 1, 300, 64, 16, 1), f16, true),
         case_with_hidden_cells(extents(256, 256, 1, 300, 2, 2, 1), f16, false),
+        // Rows that one or two lanes hold.
+        case(extents(8, 8, 3, 70, 4, 2, 1), f16, Some(f16), 0.0, 0.0),
+        case(extents(16, 16, 1, 300, 4, 1, 1), f32, Some(f32), 0.0, 0.0),
         case_with_rising_scores(extents(128, 128, 1, 700, 8, 2, 1), f16),
         case_with_rising_scores(extents(64, 32, 3, 300, 2, 2, 1), DType::Q8_0),
         case_with_rising_scores(extents(64, 64, 21, 700, 4, 2, 1), f16),

@@ -7,10 +7,10 @@
 // value, so that a set reads contiguous rows. KEYS positions of a set are in flight at a time, keys, values and mask together:
 // nothing waits for memory twice. Products are added over the set by shuffles that turn them: of KEYS adjacent lanes each ends
 // with the score of one of the positions, so mask, exponential and sum are computed once and not in all lanes. The weights
-// then return to all lanes by shuffles. Each set has its own sum of weights and sums of values (online soft-max); a subgroup has
-// one maximum, and waits for no other before all positions are done. It rescales its sums only if a score exceeds the maximum by
-// HEADROOM, which a ballot tells: a weight may be that far above one. Then the sets of a subgroup are added by shuffles, and the
-// subgroups combined through shared memory.
+// then return to all lanes by shuffles. The soft-max is online: each set has its own sum of weights and sums of values, each
+// subgroup its own maximum. Sums are rescaled only if a score exceeds the maximum by HEADROOM, which a ballot tells, so a weight
+// may be that far above one. No subgroup waits for another before all positions are done. Then the sets of a subgroup are added
+// by shuffles, and the subgroups combined through shared memory.
 //
 // A position is hidden from all heads of a work-group or from none, so HEADS is 1 if heads have masks of their own.
 //
@@ -167,7 +167,7 @@ void main() {
         slope[h] = alibi_slope(p.max_bias, head, p.heads_log2);
         const float sink = part == 0 ? sink_of(head) : MINUS_INFINITY;
         largest[h] = max(LOWEST, sink);
-        // The lanes of a set have the weights of different positions; one lane has that of the sink.
+        // Of KEYS adjacent lanes each has the weights of other positions; the first ones of the first set have the sink's, too.
         sum[h] = set == 0 && lane % KEYS == 0 ? exp(sink - largest[h]) : 0.0;
         const uint row = (p.off_0 + token * p.nbq_0 + head * p.nbq_1 + batch * p.nbq_2) / 4;
         [[unroll]] for (uint i = 0; i < PIECES; i++) {
@@ -195,7 +195,8 @@ void main() {
         // Lanes after the end of a row read its beginning, multiplied by zero.
         Piece k_pieces[KEYS * PIECES], v_pieces[KEYS * PIECES];
         [[unroll]] for (uint j = 0; j < KEYS; j++) {
-            // The last position in place of those after it: all sets' products are scalars, and each has its own once.
+            // Offset of the first set's row, which is a scalar, and that of this set's from there: no multiplication by lanes. In
+            // place of positions after the last one, the last one is read.
             const uint key = min(first_key + j * SETS, p.kv_0 - 1);
             const uint after = p.kv_0 - 1 - key;
             const uint row_k = base_k + key * p.nbk_0 + min(of_set_k, after * p.nbk_0);
