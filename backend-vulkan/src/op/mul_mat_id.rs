@@ -7,7 +7,7 @@ use super::products::{accepts, even, fit_windows, rounds, shapes, vec_spec};
 use super::row_ranges::{Rows, split_rows};
 use super::vec_shape::{Shape, VecSpec};
 use super::weights::{WEIGHTS, Weights, aligned};
-use super::{Context, Dispatch, Operand, Refusal, dispatch};
+use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
 use crate::device::profile::Profile;
 use crate::pipeline::PipelineSpec;
 use ggml_core::DType;
@@ -152,7 +152,46 @@ fn operands(group: &Experts) -> Vec<Operand> {
     weights.chain(read).chain(group.results()).map(Operand::Tensor).collect()
 }
 
-/// Returns the products with the matrices of a window as tiles.
+/// Returns the pipeline that makes the lists of pairs and tiles for tiles of `columns`.
+fn list_spec(profile: &Profile, columns: u32) -> PipelineSpec {
+    pipeline("mul_mat_id_list", "default", &[profile.workgroup(profile.tuning.row), columns])
+}
+
+/// Bytes of an entry in the list of tiles.
+const ENTRY: u64 = 16;
+
+/// The lists of a window's pairs, in scratch memory.
+struct Lists {
+    /// Pairs by matrix, and tiles.
+    operands: [Operand; 2],
+    /// Entries in the list of tiles.
+    entries: u32,
+}
+
+impl Lists {
+    /// Returns the lists for tiles of `bn` columns, after `used` bytes of scratch memory. Each matrix has at
+    /// most one tile that is not full; so have the pairs whose index is outside the matrices.
+    fn new(c: &Context<'_>, p: &MulMatIdParams, bn: u32, used: usize) -> Result<Lists, Refusal> {
+        let pairs = u64::from(p.used) * u64::from(p.tokens);
+        let entries = pairs / u64::from(bn) + u64::from(p.window_experts) + 1;
+        let align = |bytes: usize| bytes.next_multiple_of(c.profile.caps.binding_alignment as usize);
+        let fits = |bytes: u64| usize::try_from(bytes).ok().filter(|&bytes| bytes <= c.window_limit());
+        // The kernels count pairs with 32 bits.
+        let sizes = (fits(4 * pairs), fits(ENTRY * entries), u32::try_from(pairs), u32::try_from(entries));
+        let (Some(pairs), Some(tiles), Ok(_), Ok(entries)) = sizes else {
+            return Err(Refusal(format!("{} indices of {} tokens are too many to be listed", p.used, p.tokens)));
+        };
+        let sorted = align(used);
+        let operands = [
+            Operand::ScratchAt(sorted, pairs),
+            Operand::ScratchAt(align(sorted.saturating_add(pairs)), tiles),
+        ];
+        Ok(Lists { operands, entries })
+    }
+}
+
+/// Returns the dispatches of the products with the matrices of a window as tiles: rounding of the columns,
+/// lists, products.
 fn tile(
     c: &Context<'_>,
     p: &MulMatIdParams,
@@ -169,11 +208,13 @@ fn tile(
     let fragment = tiles.fragment;
     let round = fragment.rounds().then(|| round(c, fragment, &p.of_columns(), input)).transpose()?;
     let input = round.as_ref().map_or(input, |round| round.operands[1]);
-    let operands: Vec<Operand> =
-        [matrices, input, ids, Operand::Tensor(c.node)].into_iter().chain(weights.table()).collect();
-    // Some devices allow fewer work-groups in a dimension than there are matrices.
-    let most = c.profile.caps.max_workgroups[1].max(1);
+    let rounded = if let Operand::Scratch(bytes) = input { bytes } else { 0 };
+    let listing = list_spec(c.profile, tile.bn);
     let mut dispatches: Vec<Dispatch> = round.into_iter().collect();
+    // Some devices allow fewer work-groups in a dimension than there are tiles.
+    let others = (u64::from(p.used) * u64::from(p.tokens) / u64::from(tile.bn)).saturating_add(1);
+    let most = u64::from(c.profile.caps.max_workgroups[1]).saturating_sub(others).max(1);
+    let most = u32::try_from(most).unwrap_or(u32::MAX);
     for first in (0..p.window_experts).step_by(most as usize) {
         let part = MulMatIdParams {
             off0: p.off0 + first * p.nb0[1],
@@ -181,8 +222,14 @@ fn tile(
             window_experts: most.min(p.window_experts - first),
             ..*p
         };
-        let grid = checked(c, &part, [p.m.div_ceil(tile.bm), part.window_experts, 1])?;
-        dispatches.push(Dispatch { operands: operands.clone(), ..dispatch(spec.clone(), [], &part, grid) });
+        let Lists { operands: [sorted, listed], entries } = Lists::new(c, &part, tile.bn, rounded)?;
+        let grid = checked(c, &part, [part.window_experts + 1, 1, 1])?;
+        let list = dispatch(listing.clone(), [], &part, grid);
+        dispatches.push(Dispatch { operands: vec![ids, sorted, listed], written: 2, ..list });
+        let grid = checked(c, &part, [p.m.div_ceil(tile.bm), entries, 1])?;
+        let operands = [matrices, input, sorted, listed, Operand::Tensor(c.node)];
+        let operands = operands.into_iter().chain(weights.table()).collect();
+        dispatches.push(Dispatch { operands, ..dispatch(spec.clone(), [], &part, grid) });
     }
     Ok(dispatches)
 }
@@ -199,7 +246,12 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
             all.push(vec_pipeline(&vec_spec(profile, &shape), JOINED | ProductsParams::RESIDUAL));
         }
     }
-    let tiles = WEIGHTS.iter().flat_map(|weights| tile_specs(profile, weights)).map(with_ids);
+    let tiles: Vec<PipelineSpec> =
+        WEIGHTS.iter().flat_map(|weights| tile_specs(profile, weights)).map(with_ids).collect();
+    let mut widths: Vec<u32> = tiles.iter().filter_map(|spec| spec.specialization.get(2).copied()).collect();
+    widths.sort_unstable();
+    widths.dedup();
+    all.extend(widths.into_iter().map(|columns| list_spec(profile, columns)));
     all.extend(tiles);
     all
 }
