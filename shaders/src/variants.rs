@@ -28,6 +28,7 @@ pub const SOURCES: &[Source] = &[
     Source::new("mul_mat", "mul_mat_round_int8"),
     Source::new("mul_mat", "mul_mat_tile").axes(&[WEIGHTS, TILES]).only(tiles_of_weights),
     Source::new("mul_mat", "mul_mat_vec").axes(&[WEIGHTS, VECTORS_OR_STAGED]).only(vectors_of_weights),
+    Source::new("mul_mat_id", "expert_sum"),
     Source::new("mul_mat_id", "mul_mat_id_list"),
     Source::new("mul_mat_id", "mul_mat_id_tile").axes(&[WEIGHTS, TILES]).only(tiles_of_weights),
     Source::new("mul_mat_id", "mul_mat_id_vec").axes(&[WEIGHTS, VECTORS]).only(int8_is_for_quantised_weights),

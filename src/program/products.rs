@@ -9,18 +9,20 @@ use std::collections::HashMap;
 /// Products that are checked at most: those with the most weights in the model.
 const MOST: usize = 4;
 
-/// Bytes of the weights of a product that is checked: more takes long to upload.
-const LARGEST: usize = 256 << 20;
+/// Bytes of the weights of a product that is checked. A larger one, such as an output layer, is checked with fewer
+/// rows: its weights alone would take longer to be made and computed by the processor than a first start may take.
+const LARGEST: usize = 48 << 20;
 
 /// Returns the products of a model that most of its weights are in, those with the most weights first: types, and lengths
-/// and numbers of rows. Mixtures have no plain products but those of their attention and of shared experts.
+/// and numbers of rows (fewer than the model's where these are many). Mixtures have no plain products but those of their attention and of shared experts.
 pub(super) fn products(file: &ModelFile) -> Vec<ProductShape> {
     let mut bytes: HashMap<ProductShape, usize> = HashMap::new();
     for tensor in file.gguf().tensors() {
         let [k, rows, 1, 1] = tensor.ne else { continue };
         // Rows of the token table are looked up, and computed with only where it is the output, too.
-        let is_product = rows > 1 && tensor.name.ends_with(".weight") && !tensor.name.starts_with("token_");
-        if is_product && tensor.bytes <= LARGEST && has_encoder(tensor.dtype) {
+        let is_product = tensor.name.ends_with(".weight") && !tensor.name.starts_with("token_");
+        let rows = rows.min(LARGEST / (tensor.bytes / rows).max(1));
+        if is_product && rows > 1 && has_encoder(tensor.dtype) {
             *bytes.entry(ProductShape { dtype: tensor.dtype, k, rows }).or_default() += tensor.bytes;
         }
     }

@@ -79,7 +79,8 @@ impl Profile {
     /// to be used, byte tiles for integer dot products if the device has them, otherwise the tiles for
     /// `precision` without either.
     pub fn tiles(&self, precision: Precision, dtype: DType) -> Tiles {
-        let Tuning { tiles, f16_tiles, int8_tiles, matrix_tiles, streamed, enough_groups, .. } = self.tuning;
+        let Tuning { tiles, f16_tiles, int8_tiles, matrix_tiles, expert_tiles, .. } = self.tuning;
+        let Tuning { streamed, enough_groups, .. } = self.tuning;
         let fast = precision == Precision::Fast && self.caps.fp16;
         let for_matrices = fast && Fragment::Matrix.takes(dtype) && !matrix_tiles.is_empty();
         if let (true, Some(shape), Some(lanes)) = (for_matrices, self.matrix_shape(), self.matrix_lanes()) {
@@ -91,6 +92,7 @@ impl Profile {
                 return Tiles {
                     fragment,
                     tiles: matrix_tiles,
+                    of_experts: expert_tiles,
                     enough,
                     lanes,
                     subgroup: self.caps.subgroup_control.then_some(lanes),
@@ -115,6 +117,7 @@ impl Profile {
         Tiles {
             fragment,
             tiles,
+            of_experts: tiles,
             enough: self.enough_groups(),
             lanes: 1,
             subgroup: None,

@@ -63,6 +63,8 @@ pub struct Tiles {
     pub fragment: Fragment,
     /// Tiles from small to large.
     pub tiles: &'static [Warptile],
+    /// Tiles of mixtures from small to large.
+    pub of_experts: &'static [Warptile],
     /// Minimum work-groups that a tile must yield to be preferred over a smaller one. For matrix units this
     /// is the minimum for tiles of 64 x 64; it scales with the tile's area.
     pub enough: u32,
@@ -74,6 +76,13 @@ pub struct Tiles {
     pub shape: Option<MatrixShape>,
     /// A tile shared between work-groups.
     pub streamed: Option<Streamed>,
+}
+
+impl Tiles {
+    /// Returns the same for the products of a mixture.
+    pub fn for_experts(self) -> Tiles {
+        Tiles { tiles: self.of_experts, ..self }
+    }
 }
 
 /// A tile of a matrix product.

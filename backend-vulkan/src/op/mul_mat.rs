@@ -145,12 +145,16 @@ fn shared(profile: &Profile, tiles: &Tiles, [rows, n, batch, k]: [u64; 4]) -> Op
     (enough && allowed(profile, tiles, &tile)).then_some((tile, groups))
 }
 
-/// Returns the pipelines with tiles for weights of a type.
-pub(super) fn tile_specs(profile: &Profile, weights: &Weights) -> Vec<PipelineSpec> {
+/// Returns the pipelines with tiles for weights of a type. `of`: the tiles of one product, or of a mixture's.
+pub(super) fn tile_specs(
+    profile: &Profile,
+    weights: &Weights,
+    of: impl Fn(Tiles) -> Tiles,
+) -> Vec<PipelineSpec> {
     let mut all = Vec::new();
     for aligned in [false, true] {
         for precision in [Precision::Exact, Precision::Fast] {
-            let tiles = profile.tiles(precision, weights.dtype);
+            let tiles = of(profile.tiles(precision, weights.dtype));
             all.extend(tiles.tiles.iter().map(|t| tile_spec(&tiles, t, weights, aligned)));
         }
     }
@@ -288,9 +292,9 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     let of_fragment =
         |&fragment: &Fragment| [false, true].map(|aligned| round_spec(profile, fragment, aligned));
     let rounding: Vec<PipelineSpec> = rounding.iter().flat_map(of_fragment).collect();
-    let tiles = WEIGHTS
-        .iter()
-        .flat_map(|weights| tile_specs(profile, weights).into_iter().chain(shared_specs(profile, weights)));
+    let tiles = WEIGHTS.iter().flat_map(|weights| {
+        tile_specs(profile, weights, |tiles| tiles).into_iter().chain(shared_specs(profile, weights))
+    });
     rounding.into_iter().chain(tiles).collect()
 }
 

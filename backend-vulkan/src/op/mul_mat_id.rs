@@ -9,14 +9,19 @@ use super::vec_shape::{Shape, VecSpec};
 use super::weights::{WEIGHTS, Weights, aligned};
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
 use crate::device::profile::Profile;
+use crate::device::tuning::Tiles;
 use crate::pipeline::PipelineSpec;
 use ggml_core::DType;
 use ggml_core::fuse::{ExpertProduct, Experts};
-use ggml_core::kernel::{ExpertsParams, MulMatIdParams, ProductsParams};
+use ggml_core::kernel::{ExpertSumParams, ExpertsParams, MulMatIdParams, ProductsParams};
 
-/// Average columns of a matrix up to which each column is a separate product: a tile costs the arithmetic of
-/// all of its columns, and takes as long as about ten products of one column on GCN and on an H200.
-const VEC_COLUMNS: u64 = 16;
+/// Returns the average columns of a matrix up to which each column is a separate product. A tile costs the
+/// arithmetic of all of its columns, and takes as long as about ten products of one column on GCN. On matrix
+/// units arithmetic costs little: an H200 computes prompts of 64 tokens, four columns for each of 128 experts, 1.35
+/// times as fast with tiles.
+fn vec_columns(c: &Context<'_>, dtype: DType) -> u64 {
+    if c.profile.tiles(c.precision, dtype).fragment.is_matrix() { 2 } else { 10 }
+}
 
 /// Returns the kernel with indices for a tile.
 fn with_ids(spec: PipelineSpec) -> PipelineSpec {
@@ -38,12 +43,13 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let mut dispatches = Vec::new();
     let mut add = |matrices: Operand, first_expert: u32, window_experts: u32| -> Result<(), Refusal> {
         let p = MulMatIdParams { first_expert, window_experts, ..params.product };
-        if has_few_columns(&p) {
+        if has_few_columns(c, c.operand(0).dtype, &p) {
             let mut dispatch = vectors(c, &group, &ExpertsParams { product: p, ..params })?;
             dispatch.operands[..2].fill(matrices);
             dispatches.push(dispatch);
         } else {
-            dispatches.extend(tile(c, &p, [matrices, Operand::Tensor(input), Operand::Tensor(ids)])?);
+            let operands = [matrices, Operand::Tensor(input), Operand::Tensor(ids)];
+            dispatches.extend(tile(c, &p, c.operand(0).dtype, operands, Some(Operand::Tensor(c.node)))?.0);
         }
         Ok(())
     };
@@ -58,21 +64,50 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     Ok(dispatches)
 }
 
-/// Returns the dispatch of a group.
+/// Returns the dispatches of a group.
 pub(super) fn plan_experts(c: &Context<'_>, group: &Experts) -> Result<Vec<Dispatch>, Refusal> {
     let p = ExpertsParams::new(c.graph, group, |id| c.windows.remainder(c.graph, id))?;
-    if !has_few_columns(&p.product) {
-        return Err(Refusal("products of an expert with many columns use tiles and are not fused".into()));
-    }
+    let first = group.products.first().map_or(c.node, |product| product.weight);
     accepts(c, group.products.iter().map(|product| product.weight), group.glu)?;
-    let dispatch = vectors(c, group, &p)?;
-    fit_windows(c, &dispatch.operands)?;
-    Ok(vec![dispatch])
+    let dispatches = match has_few_columns(c, c.graph.tensor(first).dtype, &p.product) {
+        true => vec![vectors(c, group, &p)?],
+        false => summed_tiles(c, group, &p)?,
+    };
+    for dispatch in &dispatches {
+        fit_windows(c, &dispatch.operands)?;
+    }
+    Ok(dispatches)
+}
+
+/// Returns the dispatches of a group with many columns: products as tiles, whose results go to scratch memory,
+/// and their weighted sum.
+fn summed_tiles(c: &Context<'_>, group: &Experts, p: &ExpertsParams) -> Result<Vec<Dispatch>, Refusal> {
+    let ([product], Some(weighted)) = (&group.products[..], &group.weighted) else {
+        return Err(Refusal("products of an expert with many columns are fused with their sum only".into()));
+    };
+    if product.bias.is_some() {
+        return Err(Refusal("biases of an expert with many columns are not fused".into()));
+    }
+    let sum = ExpertSumParams::new(p)?;
+    let of_each = MulMatIdParams { nbd: [sum.m, sum.nb0], offd: 0, ..p.product };
+    let [matrices, input, ids] = [product.weight, group.input, group.ids].map(Operand::Tensor);
+    let (mut dispatches, results) =
+        tile(c, &of_each, c.graph.tensor(product.weight).dtype, [matrices, input, ids], None)?;
+    let weights = Operand::Tensor(weighted.weights);
+    let residual = group.added().map_or(weights, Operand::Tensor);
+    let has_residual = u32::from(group.added().is_some());
+    let spec = sum_spec(c.profile, has_residual);
+    let rows = sum.m.div_ceil(spec.specialization[0]);
+    let grid = checked(c, &p.product, [rows, sum.tokens, 1])?;
+    let operands =
+        [results, weights, residual].into_iter().chain(group.results().into_iter().map(Operand::Tensor));
+    dispatches.push(Dispatch { operands: operands.collect(), ..dispatch(spec, [], &sum, grid) });
+    Ok(dispatches)
 }
 
 /// Returns true if each column of an expert is a separate product.
-fn has_few_columns(p: &MulMatIdParams) -> bool {
-    u64::from(p.used) * u64::from(p.tokens) / u64::from(p.experts.max(1)) <= VEC_COLUMNS
+fn has_few_columns(c: &Context<'_>, dtype: DType, p: &MulMatIdParams) -> bool {
+    u64::from(p.used) * u64::from(p.tokens) / u64::from(p.experts.max(1)) <= vec_columns(c, dtype)
 }
 
 fn weights_of(dtype: DType) -> Result<&'static Weights, Refusal> {
@@ -157,64 +192,66 @@ fn list_spec(profile: &Profile, columns: u32) -> PipelineSpec {
     pipeline("mul_mat_id_list", "default", &[profile.workgroup(profile.tuning.row), columns])
 }
 
+/// Returns the pipeline of the weighted sum over experts; `residual`: 1 if a residual is added.
+fn sum_spec(profile: &Profile, residual: u32) -> PipelineSpec {
+    pipeline("expert_sum", "default", &[profile.workgroup(profile.tuning.elementwise), residual])
+}
+
 /// Bytes of an entry in the list of tiles.
 const ENTRY: u64 = 16;
 
-/// The lists of a window's pairs, in scratch memory.
-struct Lists {
-    /// Pairs by matrix, and tiles.
-    operands: [Operand; 2],
-    /// Entries in the list of tiles.
-    entries: u32,
+/// Scratch memory of a product, in which arrays follow each other.
+struct Room<'a> {
+    c: &'a Context<'a>,
+    used: usize,
 }
 
-impl Lists {
-    /// Returns the lists for tiles of `bn` columns, after `used` bytes of scratch memory. Each matrix has at
-    /// most one tile that is not full; so have the pairs whose index is outside the matrices.
-    fn new(c: &Context<'_>, p: &MulMatIdParams, bn: u32, used: usize) -> Result<Lists, Refusal> {
-        let pairs = u64::from(p.used) * u64::from(p.tokens);
-        let entries = pairs / u64::from(bn) + u64::from(p.window_experts) + 1;
-        let align = |bytes: usize| bytes.next_multiple_of(c.profile.caps.binding_alignment as usize);
-        let fits = |bytes: u64| usize::try_from(bytes).ok().filter(|&bytes| bytes <= c.window_limit());
-        // The kernels count pairs with 32 bits.
-        let sizes = (fits(4 * pairs), fits(ENTRY * entries), u32::try_from(pairs), u32::try_from(entries));
-        let (Some(pairs), Some(tiles), Ok(_), Ok(entries)) = sizes else {
-            return Err(Refusal(format!("{} indices of {} tokens are too many to be listed", p.used, p.tokens)));
-        };
-        let sorted = align(used);
-        let operands = [
-            Operand::ScratchAt(sorted, pairs),
-            Operand::ScratchAt(align(sorted.saturating_add(pairs)), tiles),
-        ];
-        Ok(Lists { operands, entries })
+impl Room<'_> {
+    /// Returns an operand of `count` elements of `each` bytes.
+    fn take(&mut self, count: u64, each: u64) -> Result<Operand, Refusal> {
+        let bytes = count.checked_mul(each).and_then(|bytes| usize::try_from(bytes).ok());
+        let at = self.used.next_multiple_of(self.c.profile.caps.binding_alignment as usize);
+        let end =
+            bytes.filter(|&bytes| bytes <= self.c.window_limit()).and_then(|bytes| at.checked_add(bytes));
+        self.used =
+            end.ok_or_else(|| Refusal(format!("MUL_MAT_ID needs {count} times {each} bytes of scratch")))?;
+        Ok(Operand::ScratchAt(at, self.used - at))
     }
 }
 
-/// Returns the dispatches of the products with the matrices of a window as tiles: rounding of the columns,
-/// lists, products.
+/// Returns the dispatches of the products with the matrices of a window as tiles, and the operand that receives
+/// the results: rounding of the columns, lists, products. The results go to `d`, or else to scratch memory.
 fn tile(
     c: &Context<'_>,
     p: &MulMatIdParams,
+    dtype: DType,
     [matrices, input, ids]: [Operand; 3],
-) -> Result<Vec<Dispatch>, Refusal> {
-    let dtype = c.operand(0).dtype;
+    d: Option<Operand>,
+) -> Result<(Vec<Dispatch>, Operand), Refusal> {
     let weights = weights_of(dtype)?;
     let aligned = aligned(dtype, (p.off0, &p.nb0), (p.off1, &p.nb1));
-    let columns = u64::from(p.used) * u64::from(p.tokens) / u64::from(p.experts.max(1));
-    let tiles = c.profile.tiles(c.precision, dtype);
-    let tile = choose(c.profile, &tiles, p.m.into(), columns, p.experts.into())
+    let pairs = u64::from(p.used) * u64::from(p.tokens);
+    if pairs > u64::from(u32::MAX) {
+        return Err(Refusal(format!("{} indices of {} tokens are too many to be listed", p.used, p.tokens)));
+    }
+    let tiles = c.profile.tiles(c.precision, dtype).for_experts();
+    let tile = choose(c.profile, &tiles, p.m.into(), pairs / u64::from(p.experts.max(1)), p.experts.into())
         .ok_or_else(|| Refusal("no tile of MUL_MAT_ID fits the device's work-groups".into()))?;
     let spec = with_ids(tile_spec(&tiles, tile, weights, aligned));
     let fragment = tiles.fragment;
     let round = fragment.rounds().then(|| round(c, fragment, &p.of_columns(), input)).transpose()?;
     let input = round.as_ref().map_or(input, |round| round.operands[1]);
-    let rounded = if let Operand::Scratch(bytes) = input { bytes } else { 0 };
+    let mut room = Room { c, used: if let Operand::Scratch(bytes) = input { bytes } else { 0 } };
+    // Each matrix has at most one tile that is not full; so have the pairs whose index is outside the matrices.
+    // Some devices allow fewer work-groups in a dimension than there are tiles.
+    let others = pairs / u64::from(tile.bn) + 1;
+    let most = u64::from(c.profile.caps.max_workgroups[1]).saturating_sub(others);
+    let most = u32::try_from(most).unwrap_or(u32::MAX).clamp(1, p.window_experts.max(1));
+    let sorted = room.take(pairs, 4)?;
+    let listed = room.take(others + u64::from(most), ENTRY)?;
+    let d = d.map_or_else(|| room.take(pairs * u64::from(p.m), 4), Ok)?;
     let listing = list_spec(c.profile, tile.bn);
     let mut dispatches: Vec<Dispatch> = round.into_iter().collect();
-    // Some devices allow fewer work-groups in a dimension than there are tiles.
-    let others = (u64::from(p.used) * u64::from(p.tokens) / u64::from(tile.bn)).saturating_add(1);
-    let most = u64::from(c.profile.caps.max_workgroups[1]).saturating_sub(others).max(1);
-    let most = u32::try_from(most).unwrap_or(u32::MAX);
     for first in (0..p.window_experts).step_by(most as usize) {
         let part = MulMatIdParams {
             off0: p.off0 + first * p.nb0[1],
@@ -222,16 +259,16 @@ fn tile(
             window_experts: most.min(p.window_experts - first),
             ..*p
         };
-        let Lists { operands: [sorted, listed], entries } = Lists::new(c, &part, tile.bn, rounded)?;
         let grid = checked(c, &part, [part.window_experts + 1, 1, 1])?;
         let list = dispatch(listing.clone(), [], &part, grid);
         dispatches.push(Dispatch { operands: vec![ids, sorted, listed], written: 2, ..list });
+        let entries = others + u64::from(part.window_experts);
+        let entries = u32::try_from(entries).unwrap_or(u32::MAX);
         let grid = checked(c, &part, [p.m.div_ceil(tile.bm), entries, 1])?;
-        let operands = [matrices, input, sorted, listed, Operand::Tensor(c.node)];
-        let operands = operands.into_iter().chain(weights.table()).collect();
+        let operands = [matrices, input, sorted, listed, d].into_iter().chain(weights.table()).collect();
         dispatches.push(Dispatch { operands, ..dispatch(spec.clone(), [], &part, grid) });
     }
-    Ok(dispatches)
+    Ok((dispatches, d))
 }
 
 /// Returns the pipelines of this family: single products, pairs with all optional parts, and weighted sums.
@@ -246,12 +283,16 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
             all.push(vec_pipeline(&vec_spec(profile, &shape), JOINED | ProductsParams::RESIDUAL));
         }
     }
-    let tiles: Vec<PipelineSpec> =
-        WEIGHTS.iter().flat_map(|weights| tile_specs(profile, weights)).map(with_ids).collect();
+    let tiles: Vec<PipelineSpec> = WEIGHTS
+        .iter()
+        .flat_map(|weights| tile_specs(profile, weights, Tiles::for_experts))
+        .map(with_ids)
+        .collect();
     let mut widths: Vec<u32> = tiles.iter().filter_map(|spec| spec.specialization.get(2).copied()).collect();
     widths.sort_unstable();
     widths.dedup();
     all.extend(widths.into_iter().map(|columns| list_spec(profile, columns)));
+    all.extend([0, 1].map(|residual| sum_spec(profile, residual)));
     all.extend(tiles);
     all
 }

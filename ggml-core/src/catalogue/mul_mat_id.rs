@@ -10,7 +10,7 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for &dtype in WEIGHT_TYPES {
         let k = dtype.block().max(64);
-        for (m, experts, used, rows, tokens) in [(35, 4, 2, 1, 1), (66, 5, 3, 3, 19)] {
+        for (m, experts, used, rows, tokens) in [(35, 4, 2, 1, 1), (66, 5, 3, 3, 16)] {
             let name = format!(
                 "MUL_MAT_ID({dtype}, k={k}, m={m}, experts={experts}, used={used}, b={rows}, tokens={tokens})"
             );
@@ -43,6 +43,24 @@ pub(super) fn cases() -> Vec<Case> {
         let ids = c.leaf(g, "ids", DType::I32, [2, 150, 1, 1], Fill::Distinct(3))?;
         g.mul_mat_id(a, b, ids)
     }));
+    // Indices are parts of longer rows, some are outside, some matrices have no tokens and one has most of them.
+    for (dtype, rows) in [(DType::F16, 3), (DType::Q4_K, 1), (DType::Q8_0, 3)] {
+        let name = format!("MUL_MAT_ID({dtype}, b={rows}, indices outside, tokens=150)");
+        cases.push(Case::new(name, |g, c| {
+            let (experts, tokens) = (9, 150);
+            let a = c.leaf(g, "a", dtype, [256, 70, experts, 1], Fill::Uniform(-1.0, 1.0))?;
+            let b = c.leaf(g, "b", DType::F32, [256, rows, tokens, 1], Fill::Uniform(-1.0, 1.0))?;
+            let of = |i: usize| match (i / 5, i % 5) {
+                (token, 1) if token % 7 == 3 => [-1.0, 9.0, 2147483520.0][token % 3],
+                (_, 1) => 4.0,
+                (token, place) => (token * place % 7) as f32,
+            };
+            let ids = Fill::Values((0..5 * tokens).map(of).collect());
+            let all = c.leaf(g, "all", DType::I32, [5, tokens, 1, 1], ids)?;
+            let ids = g.view(all, [3, tokens, 1, 1], [4, 20, 20 * tokens, 20 * tokens], 4)?;
+            g.mul_mat_id(a, b, ids)
+        }));
+    }
     cases.push(Case::new("MUL_MAT_ID(indices outside)", |g, c| {
         let a = c.leaf(g, "a", DType::F32, [40, 9, 3, 1], Fill::Uniform(-1.0, 1.0))?;
         let b = c.leaf(g, "b", DType::F32, [40, 1, 3, 1], Fill::Uniform(-1.0, 1.0))?;

@@ -352,41 +352,66 @@ fn experts() -> Vec<Case> {
             let ids = p.leaf("ids", DType::I32, &[used, tokens], chosen.clone())?;
             let weights = p.plain("weights", &[1, used, tokens])?;
             let down = product(p, "down", x, ids)?;
-            let weighted = p.g.mul(down, weights)?;
-            let (row, all) = (4 * m, 4 * m * used);
-            let part = |g: &mut Graph, expert: usize| {
-                g.view(weighted, [m, tokens, 1, 1], [4, all, all * tokens, all * tokens], expert * row)
-            };
-            let (first, second, third) = (part(p.g, 0)?, part(p.g, 1)?, part(p.g, 2)?);
-            let sum = p.g.add(first, second)?;
-            let sum = p.g.add(sum, third)?;
+            let sum = sum_of(p, down, weights, [m, used, tokens])?;
             let residual = p.plain("residual", &[m, tokens])?;
             p.g.add(residual, sum)
         }));
     }
     for dtype in [DType::Q8_0, DType::F16] {
-        cases.push(case("experts", format!("{dtype}, weighted sum of views"), move |p| of_views(p, dtype)));
+        for tokens in [3, 100] {
+            let name = format!("{dtype}, weighted sum of views, tokens={tokens}");
+            cases.push(case("experts", name, move |p| of_views(p, dtype, tokens)));
+        }
     }
+    cases.push(case("experts", "Q4_K, weighted sum, residual, tokens=90".into(), |p| {
+        let (k, m, tokens) = (256, 70, 90);
+        let x = p.plain("x", &[k, used, tokens])?;
+        let ids = p.leaf("ids", DType::I32, &[used, tokens], Fill::Distinct(count))?;
+        let weights = p.plain("weights", &[1, used, tokens])?;
+        let down = p.leaf("down", DType::Q4_K, &[k, m, count], UNIT)?;
+        let product = p.g.mul_mat_id(down, x, ids)?;
+        let sum = sum_of(p, product, weights, [m, used, tokens])?;
+        let residual = p.plain("residual", &[m, tokens])?;
+        p.g.add(sum, residual)
+    }));
     cases
 }
 
-/// Builds two experts for each of three tokens, weighted and summed, without a residual. The input, the
-/// choice and the weights are parts of longer rows, one for each token.
-fn of_views(p: &mut Parts<'_>, dtype: DType) -> Result<TensorId> {
+/// Adds the weighted sum over the experts of each token.
+fn sum_of(
+    p: &mut Parts<'_>,
+    product: TensorId,
+    weights: TensorId,
+    [m, used, tokens]: [usize; 3],
+) -> Result<TensorId> {
+    let weighted = p.g.mul(product, weights)?;
+    let (row, all) = (4 * m, 4 * m * used);
+    let part = |g: &mut Graph, expert: usize| {
+        g.view(weighted, [m, tokens, 1, 1], [4, all, all * tokens, all * tokens], expert * row)
+    };
+    let mut sum = part(p.g, 0)?;
+    for expert in 1..used {
+        let next = part(p.g, expert)?;
+        sum = p.g.add(sum, next)?;
+    }
+    Ok(sum)
+}
+
+/// Builds two experts for each token, weighted and summed, without a residual. The input, the choice and the
+/// weights are parts of longer rows, one for each token.
+fn of_views(p: &mut Parts<'_>, dtype: DType, tokens: usize) -> Result<TensorId> {
     let (count, k, m) = (5, 256, 34);
     let row = 2 * k + 32;
-    let joint = p.plain("joint", &[row, 3])?;
-    let x = p.g.view(joint, [k, 2, 3, 1], [4, 4 * k, 4 * row, 12 * row], 64)?;
-    let order = p.leaf("order", DType::I32, &[count, 3], Fill::Distinct(count))?;
-    let ids = p.g.view(order, [2, 3, 1, 1], [4, 4 * count, 12 * count, 12 * count], 4)?;
-    let all = p.plain("all", &[count, 3])?;
-    let weights = p.g.view(all, [1, 2, 3, 1], [4, 4, 4 * count, 12 * count], 8)?;
+    let joint = p.plain("joint", &[row, tokens])?;
+    let x = p.g.view(joint, [k, 2, tokens, 1], [4, 4 * k, 4 * row, 4 * row * tokens], 64)?;
+    let order = p.leaf("order", DType::I32, &[count, tokens], Fill::Distinct(count))?;
+    let strides = [4, 4 * count, 4 * count * tokens, 4 * count * tokens];
+    let ids = p.g.view(order, [2, tokens, 1, 1], strides, 4)?;
+    let all = p.plain("all", &[count, tokens])?;
+    let weights = p.g.view(all, [1, 2, tokens, 1], [4, 4, 4 * count, 4 * count * tokens], 8)?;
     let down = p.leaf("down", dtype, &[k, m, count], UNIT)?;
     let product = p.g.mul_mat_id(down, x, ids)?;
-    let weighted = p.g.mul(product, weights)?;
-    let [first, second] =
-        [0, 4 * m].map(|at| p.g.view(weighted, [m, 3, 1, 1], [4, 8 * m, 24 * m, 24 * m], at));
-    p.g.add(first?, second?)
+    sum_of(p, product, weights, [m, 2, tokens])
 }
 
 fn chains() -> Vec<Case> {

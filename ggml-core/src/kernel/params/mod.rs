@@ -24,7 +24,8 @@ pub use gate::GateParams;
 pub use heads::{HeadsOperands, HeadsParams};
 pub use norm::NormParams;
 pub use products::{
-    ExpertsParams, FlashAttnParams, MatVecParams, MulMatIdParams, MulMatParams, ProductsParams,
+    ExpertSumParams, ExpertsParams, FlashAttnParams, MatVecParams, MulMatIdParams, MulMatParams,
+    ProductsParams,
 };
 pub use recurrent::{ConvParams, DeltaNetParams, SsmConvParams, SsmScanParams};
 pub use rows::{GetRowsParams, RopeParams, SetRowsParams, SoftMaxParams};
@@ -114,6 +115,7 @@ mod tests {
             size_of::<FlashAttnParams>(),
             size_of::<CacheMaskParams>(),
             size_of::<MulMatIdParams>(),
+            size_of::<ExpertSumParams>(),
             size_of::<ExpertsParams>(),
             size_of::<SsmConvParams>(),
             size_of::<ConvParams>(),

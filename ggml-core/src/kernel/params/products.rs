@@ -417,6 +417,59 @@ impl ExpertsParams {
     }
 }
 
+/// Parameters of the sum over a token's experts, d[i, t] = sum over u of w[u, t] * a[i, u, t], and of the
+/// residual that is added to it. Operands: a, w, residual (w if missing), result. Columns of `a` are dense.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+pub struct ExpertSumParams {
+    /// Elements of a column.
+    pub m: u32,
+    /// Experts of a token.
+    pub used: u32,
+    /// Tokens.
+    pub tokens: u32,
+    /// Stride of `a`: tokens.
+    pub nb0: u32,
+    /// Strides of the weights: experts, tokens.
+    pub nbf: [u32; 2],
+    /// Stride of the residual: tokens.
+    pub nbr: u32,
+    /// Stride of the result: tokens.
+    pub nbd: u32,
+    /// Offset of the weights.
+    pub offf: u32,
+    /// Offset of the residual.
+    pub offr: u32,
+    /// Offset of the result.
+    pub offd: u32,
+}
+
+impl ExpertSumParams {
+    /// Builds the parameters of a group's sum.
+    ///
+    /// # Errors
+    /// An error if the columns of a token have 2^32 elements or more together.
+    pub fn new(group: &ExpertsParams) -> Result<Self> {
+        let p = &group.product;
+        let all = p.m.checked_mul(p.used);
+        let all = all.and_then(|all| all.checked_mul(p.tokens).map(|_| all));
+        let nb0 =
+            all.ok_or_else(|| Error::argument("experts", p.m.to_string(), "fewer than 2^32 results"))?;
+        Ok(ExpertSumParams {
+            m: p.m,
+            used: p.used,
+            tokens: p.tokens,
+            nb0,
+            nbf: group.nbf,
+            nbr: group.nbr,
+            nbd: p.nbd[1],
+            offf: group.offf,
+            offr: group.offr,
+            offd: p.offd,
+        })
+    }
+}
+
 /// Parameters of FLASH_ATTN_EXT. Operands: q, k, v, mask (q if missing), sinks (q if missing).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
