@@ -231,6 +231,19 @@ struct MulMatIdParams {
     u32 window_experts;
 };
 
+struct ExpertSumParams {
+    u32 m;
+    u32 used;
+    u32 tokens;
+    u32 nb0;
+    u32 nbf[2];
+    u32 nbr;
+    u32 nbd;
+    u32 offf;
+    u32 offr;
+    u32 offd;
+};
+
 struct SsmConvParams {
     u32 channels;
     u32 tokens;

@@ -3,10 +3,10 @@
 
 use super::grid::{no_kernel, tensors};
 use super::mat_vec::{self, MatVec};
-use super::{Context, Launch, Operand, Refusal};
+use super::{Context, Launch, Operand, Refusal, mul_mat_id};
 use crate::tuning::Tuning;
 use ggml_core::fuse::{Experts, GluPart, Products};
-use ggml_core::kernel::{MatVecParams, MulMatIdParams, ProductsParams};
+use ggml_core::kernel::{ExpertsParams, MatVecParams, MulMatIdParams, ProductsParams};
 use ggml_core::op::Activation;
 use ggml_core::{DType, TensorId};
 
@@ -49,19 +49,17 @@ pub(super) fn plan(c: &Context<'_>, group: &Products) -> Result<Vec<Launch>, Ref
 pub(super) fn plan_experts(c: &Context<'_>, group: &Experts) -> Result<Vec<Launch>, Refusal> {
     let first = group.products.first().ok_or_else(nothing)?;
     let p = MulMatIdParams::new(c.graph, first.node, &[])?;
-    let pairs = u64::from(p.used) * u64::from(p.tokens);
-    if pairs >= u64::from(Tuning::of(c.profile).tile_from) * u64::from(p.experts) {
-        return Err(Refusal(format!(
-            "products of {pairs} pairs of token and expert use tiles and are not fused"
-        )));
-    }
     let dtype = c.graph.tensor(first.weight).dtype;
+    if let Some(tile) = mul_mat_id::chosen(c, &p, dtype)? {
+        accepts(c, group.glu, p.k, [first.weight].into_iter(), dtype)?;
+        return mul_mat_id::summed(c, &ExpertsParams::new(c.graph, group, |_| 0)?, tile, group);
+    }
     let weights = || group.products.iter().map(|product| product.weight);
     accepts(c, group.glu, p.k, weights(), dtype)?;
     if weights().any(|id| c.graph.tensor(id).nb != c.graph.tensor(first.weight).nb) {
         return Err(Refusal("products of expert matrices with different strides are not fused".into()));
     }
-    let mut work = super::mul_mat_id::vec(&p, dtype, [first.weight, group.input, group.ids, first.result]);
+    let mut work = mul_mat_id::vec(&p, dtype, [first.weight, group.input, group.ids, first.result]);
     for (i, product) in group.products.iter().enumerate().take(work.biases.len()) {
         work.products.m[i] = p.m;
         work.biases[i] = product.bias.map(|(matrix, _)| Operand::Tensor(matrix));
