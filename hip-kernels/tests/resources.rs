@@ -30,6 +30,8 @@ const ARGUMENTS: &[(&str, u64, usize)] = &[
     ("round_half", 3, size_of::<MulMatParams>()),
     ("mat_tile_int8_", 4, size_of::<MulMatParams>()),
     ("mat_tile_half_", 4, size_of::<MulMatParams>()),
+    ("expert_sum_plain", 3, size_of::<ExpertSumParams>()),
+    ("expert_sum_residual", 4, size_of::<ExpertSumParams>()),
     ("gather_pairs", 3, size_of::<MulMatIdParams>()),
     ("mat_tile_id_half_", 6, size_of::<MulMatIdParams>()),
     ("mat_tile_id_int8_", 6, size_of::<MulMatIdParams>()),
