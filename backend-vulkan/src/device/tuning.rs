@@ -161,7 +161,7 @@ pub(super) const MATRIX_TILES: &[Warptile] = &[
 /// | 128 x 128 by 64 x 64 | 22.2 | | 79.4 | |
 ///
 /// Steps of 128, two slices and two buffers are slower for those of them that were tried.
-const EXPERT_TILES: &[Warptile] = &[matrix_tile(64, 32, 32, 16, 1), matrix_tile(128, 64, 32, 32, 1)];
+const NVIDIA_EXPERT_TILES: &[Warptile] = &[matrix_tile(64, 32, 32, 16, 1), matrix_tile(128, 64, 32, 32, 1)];
 
 /// 128 x 128 by 64 x 64 of four subgroups: sums need 128 registers, a step needs 37 KB of workgroup-shared
 /// memory, and two work-groups fit on a multiprocessor. Tflop/s on an H100, with MATRIX_TILES and with this
@@ -218,7 +218,7 @@ const GCN: Tuning = Tuning {
     f16_tiles: GCN_F16_TILES,
     int8_tiles: INT8_TILES,
     matrix_tiles: MATRIX_TILES,
-    expert_tiles: EXPERT_TILES,
+    expert_tiles: MATRIX_TILES,
     streamed: None,
     enough_groups: 128,
     groups_of_unit: 2,
@@ -243,7 +243,7 @@ const NVIDIA: Tuning = Tuning {
     // For cards without tensor cores: matrix units come first.
     int8_tiles: INT8_TILES,
     matrix_tiles: MATRIX_TILES,
-    expert_tiles: EXPERT_TILES,
+    expert_tiles: NVIDIA_EXPERT_TILES,
     streamed: Some(NVIDIA_STREAMED),
     // With 4, decoding is 2 to 6 % slower on an H200 with models of 0.5B to 8B.
     vec_quads: 2,

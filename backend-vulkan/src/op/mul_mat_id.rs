@@ -243,10 +243,10 @@ fn tile(
     let input = round.as_ref().map_or(input, |round| round.operands[1]);
     let mut room = Room { c, used: if let Operand::Scratch(bytes) = input { bytes } else { 0 } };
     // Each matrix has at most one tile that is not full; so have the pairs whose index is outside the matrices.
-    // Some devices allow fewer work-groups in a dimension than there are tiles.
     let others = pairs / u64::from(tile.bn) + 1;
-    let most = u64::from(c.profile.caps.max_workgroups[1]).saturating_sub(others);
-    let most = u32::try_from(most).unwrap_or(u32::MAX).clamp(1, p.window_experts.max(1));
+    // Some devices allow fewer work-groups in a dimension than there are matrices, or tiles.
+    let limits = c.profile.caps.max_workgroups;
+    let most = limits[0].saturating_sub(1).clamp(1, p.window_experts.max(1));
     let sorted = room.take(pairs, 4)?;
     let listed = room.take(others + u64::from(most), ENTRY)?;
     let d = d.map_or_else(|| room.take(pairs * u64::from(p.m), 4), Ok)?;
@@ -263,8 +263,9 @@ fn tile(
         let list = dispatch(listing.clone(), [], &part, grid);
         dispatches.push(Dispatch { operands: vec![ids, sorted, listed], written: 2, ..list });
         let entries = others + u64::from(part.window_experts);
-        let entries = u32::try_from(entries).unwrap_or(u32::MAX);
-        let grid = checked(c, &part, [p.m.div_ceil(tile.bm), entries, 1])?;
+        let along = u32::try_from(entries).unwrap_or(u32::MAX).min(limits[1].max(1));
+        let across = u32::try_from(entries.div_ceil(along.into())).unwrap_or(u32::MAX);
+        let grid = checked(c, &part, [p.m.div_ceil(tile.bm), along, across])?;
         let operands = [matrices, input, sorted, listed, d].into_iter().chain(weights.table()).collect();
         dispatches.push(Dispatch { operands, ..dispatch(spec.clone(), [], &part, grid) });
     }

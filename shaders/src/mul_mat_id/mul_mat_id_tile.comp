@@ -1,7 +1,7 @@
 #version 460
 // MUL_MAT_ID with many tokens (prompts): tiles of BM rows times BN columns, the columns that chose the same matrix.
 //
-// The grid's x covers the rows, y the tiles that mul_mat_id_list.comp listed: work-groups that run together share columns and
+// The grid's x covers the rows, y and z the tiles that mul_mat_id_list.comp listed: work-groups that run together share columns and
 // matrices in the second-level cache, and a matrix with many columns has as many work-groups as it has tiles. The columns' places
 // go to shared memory. Tiles of pairs whose index is outside the matrices are zeros. mat_tile.glsl has the rest: work split,
 // specialisation, variants, shared memory (here 2 * BN words more).
@@ -70,9 +70,11 @@ void put_starts(uint c, uint token, uint index) {
 
 void main() {
     const uint lane = gl_LocalInvocationIndex;
+    const uint entry = gl_WorkGroupID.z * gl_NumWorkGroups.y + gl_WorkGroupID.y;
+    const uint last = p.used * p.tokens / BN + p.window_experts;
     // Matrix, first of the sorted pairs, number of pairs.
-    const uvec4 tile = tiles_of_pairs[gl_WorkGroupID.y];
-    columns = tile.z;
+    const uvec4 tile = tiles_of_pairs[min(entry, last)];
+    columns = entry > last ? 0 : tile.z;
     if (columns == 0) {
         return;
     }
