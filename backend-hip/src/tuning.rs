@@ -42,6 +42,9 @@ pub struct Tuning {
     /// True if exactly `vec_groups` work-groups per compute unit run at a time: then no more are launched,
     /// and each processes as many rows as needed.
     pub vec_at_once: bool,
+    /// True if a token's experts are computed beside each other where their rows do not fill the device, and
+    /// summed by a launch of its own.
+    pub experts_apart: bool,
     /// Maximum columns of a mat-vec kernel. More columns need several passes over the weights.
     pub vec_columns: u32,
     /// Number of columns from which tiles are used.
@@ -179,6 +182,7 @@ const GCN: Tuning = Tuning {
     vec_waves: 2,
     vec_groups: 4,
     vec_at_once: false,
+    experts_apart: false,
     vec_columns: 8,
     tile_from: 9,
     tile_groups: 2,
@@ -200,7 +204,8 @@ const RDNA: Tuning = Tuning { compute_units: 30, vec_waves: 4, ..GCN };
 /// 132 multiprocessors of four schedulers. The registers of mat-vec allow two work-groups at a time. Without
 /// further work-groups that would round the same activations again, decoding is 1 to 6 % faster on an H200. With two
 /// wavefronts on a scheduler in place of one, it is 1.7 % slower (1 billion weights of Q4_K) and 1.3 % (8 billion).
-const NVIDIA: Tuning = Tuning { compute_units: 132, vec_waves: 1, vec_groups: 2, vec_at_once: true, ..GCN };
+const NVIDIA: Tuning =
+    Tuning { compute_units: 132, vec_waves: 1, vec_groups: 2, vec_at_once: true, experts_apart: true, ..GCN };
 
 const VECTOR_GROUPS: &str = "work-groups for each compute unit that products of few tokens keep";
 const VECTOR_WAVES: &str = "wavefronts for each SIMD below which those of such a product share rows";

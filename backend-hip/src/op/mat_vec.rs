@@ -284,7 +284,7 @@ fn waves(work: &MatVec, variant: &Variant) -> u64 {
 }
 
 /// Returns the number of wavefronts that keep the device busy.
-fn enough(profile: &Profile, tuning: &Tuning) -> u64 {
+pub(super) fn enough(profile: &Profile, tuning: &Tuning) -> u64 {
     4 * tuning.units(profile) * u64::from(tuning.vec_waves)
 }
 

@@ -126,13 +126,24 @@ pub(super) fn summed(
     let sum = ExpertSumParams::new(p)?;
     let of_each = MulMatIdParams { nbd: [sum.m, sum.nb0], ..p.product };
     let (mut launches, products) = tiles(c, &of_each, [product.weight, group.input, group.ids], tile, None)?;
-    let mut operands = vec![products, Operand::Tensor(weighted.weights)];
+    launches.push(sum_launch(c, group, &sum, [products, Operand::Tensor(weighted.weights)])?);
+    Ok(launches)
+}
+
+/// Returns the launch of the weighted sum over each token's experts, and of the residual if the group has one.
+/// `operands`: results of the products, weights.
+pub(super) fn sum_launch(
+    c: &Context<'_>,
+    group: &Experts,
+    sum: &ExpertSumParams,
+    operands: [Operand; 2],
+) -> Result<Launch, Refusal> {
+    let mut operands = operands.to_vec();
     operands.extend(group.added().map(Operand::Tensor));
     operands.extend(tensors(&group.results()));
     let kernel = if group.added().is_some() { "expert_sum_residual" } else { "expert_sum_plain" };
     let groups = [u64::from(sum.m.div_ceil(ROW_THREADS)), sum.tokens.into(), 1];
-    launches.push(launch(c, ("mul_mat_id", kernel), operands, &sum, groups, ROW_THREADS)?);
-    Ok(launches)
+    launch(c, ("mul_mat_id", kernel), operands, sum, groups, ROW_THREADS)
 }
 
 /// Describes the products of few tokens for the mat-vec kernels: weights, input, indices and result.
