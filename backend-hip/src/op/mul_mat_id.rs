@@ -21,6 +21,8 @@ const TILE_THREADS: u32 = 128;
 const GATHER_THREADS: u32 = 256;
 /// Rows and pairs of a tile.
 const TILE: [u32; 2] = [64, 32];
+/// Maximum pairs of an index and a token: loops over them count with 32 bits, some steps beyond the end.
+const MOST_PAIRS: u64 = 1 << 31;
 /// Bytes of an entry in the list of tiles.
 const ENTRY: u64 = 12;
 
@@ -84,7 +86,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let p = MulMatIdParams::new(c.graph, c.node, &[])?;
     let src = c.graph.tensor(c.node).src();
     let dtype = c.graph.tensor(src[0]).dtype;
-    if p.k >= 1 << 29 || p.used.checked_mul(p.tokens).is_none() {
+    if p.k >= 1 << 29 || u64::from(p.used) * u64::from(p.tokens) > MOST_PAIRS {
         return Err(Refusal(format!(
             "MUL_MAT_ID of rows of {} elements, {} indices of {} tokens: offsets and pairs have 32 bits",
             p.k, p.used, p.tokens
@@ -215,6 +217,9 @@ fn tiles(
     let entries = pairs / u64::from(TILE[1]) + buckets;
     // Rows of b per token.
     let rows = if p.nb1[0] == 0 { 1 } else { p.used };
+    if pairs > MOST_PAIRS {
+        return Err(Refusal(format!("{} indices of {} tokens are too many to be listed", p.used, p.tokens)));
+    }
     let columns = u64::from(rows) * u64::from(p.tokens);
     let rounded = match form {
         Form::F32 => [(0, 0); 2],

@@ -231,7 +231,8 @@ fn tile(
     let weights = weights_of(dtype)?;
     let aligned = aligned(dtype, (p.off0, &p.nb0), (p.off1, &p.nb1));
     let pairs = u64::from(p.used) * u64::from(p.tokens);
-    if pairs > u64::from(u32::MAX) {
+    // Loops over pairs count with 32 bits, some steps beyond the end.
+    if pairs > 1 << 31 {
         return Err(Refusal(format!("{} indices of {} tokens are too many to be listed", p.used, p.tokens)));
     }
     let tiles = c.profile.tiles(c.precision, dtype).for_experts();

@@ -6,14 +6,7 @@
 #define MATRICES 2
 
 layout(push_constant, std430) uniform ExpertsParams {
-    uint m, k;
-    uint experts, used, tokens;
-    uint nb0_0, nb0_1;
-    uint nb1_0, nb1_1;
-    uint nb2_0, nb2_1;
-    uint nbd_0, nbd_1;
-    uint off0, off1, off2, offd;
-    uint first_expert, window_experts;
+#include "mul_mat_id_fields.glsl"
     uint off0_up;
     uint offb_0, offb_1;
     uint nbf_0, nbf_1;
