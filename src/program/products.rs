@@ -14,14 +14,15 @@ const MOST: usize = 4;
 const LARGEST: usize = 48 << 20;
 
 /// Returns the products of a model that most of its weights are in, those with the most weights first: types, and lengths
-/// and numbers of rows (fewer than the model's where these are many). Mixtures have no plain products but those of their attention and of shared experts.
+/// and numbers of rows (at most [`checked_rows`]). Mixtures have no plain products but those of their attention and of
+/// shared experts.
 pub(super) fn products(file: &ModelFile) -> Vec<ProductShape> {
     let mut bytes: HashMap<ProductShape, usize> = HashMap::new();
     for tensor in file.gguf().tensors() {
         let [k, rows, 1, 1] = tensor.ne else { continue };
         // Rows of the token table are looked up, and computed with only where it is the output, too.
         let is_product = tensor.name.ends_with(".weight") && !tensor.name.starts_with("token_");
-        let rows = rows.min(LARGEST / (tensor.bytes / rows).max(1));
+        let rows = checked_rows(rows, tensor.bytes);
         if is_product && rows > 1 && has_encoder(tensor.dtype) {
             *bytes.entry(ProductShape { dtype: tensor.dtype, k, rows }).or_default() += tensor.bytes;
         }
@@ -29,6 +30,12 @@ pub(super) fn products(file: &ModelFile) -> Vec<ProductShape> {
     let mut shapes: Vec<(ProductShape, usize)> = bytes.into_iter().collect();
     shapes.sort_by_key(|(shape, bytes)| (std::cmp::Reverse(*bytes), shape.k, shape.rows));
     shapes.into_iter().map(|(shape, _)| shape).take(MOST).collect()
+}
+
+/// Returns the rows of a product that are checked: all `rows`, or as many as [`LARGEST`] bytes hold. `bytes`: those of all
+/// rows.
+fn checked_rows(rows: usize, bytes: usize) -> usize {
+    rows.min(LARGEST / (bytes / rows.max(1)).max(1))
 }
 
 /// True if rows of a type can be made for the checks.
@@ -41,6 +48,16 @@ mod tests {
     use super::*;
     use crate::synthesize::{Shape, bytes};
     use ggml_core::gguf::GgufFile;
+
+    #[test]
+    fn large_products_have_fewer_rows() {
+        let row = 1152;
+        assert_eq!(checked_rows(768, 768 * row), 768);
+        let rows = checked_rows(151_936, 151_936 * row);
+        assert!(rows * row <= LARGEST && (rows + 1) * row > LARGEST, "{rows}");
+        // Rows that are longer than all bytes are none, and so are no rows.
+        assert_eq!((checked_rows(2, 4 * LARGEST), checked_rows(0, 0)), (0, 0));
+    }
 
     /// The shapes are those of the matrices of layers, and those that hold most of the weights come first.
     #[test]

@@ -119,15 +119,12 @@ pub(super) fn summed(
     tile: Tile,
     group: &Experts,
 ) -> Result<Vec<Launch>, Refusal> {
-    let ([product], Some(weighted)) = (&group.products[..], &group.weighted) else {
-        return Err(Refusal("products of an expert with many tokens are fused with their sum only".into()));
-    };
-    if product.bias.is_some() {
-        return Err(Refusal("biases of an expert with many tokens are not fused".into()));
-    }
+    let (product, weighted) = group.plain_sum().ok_or_else(|| {
+        Refusal("products of an expert with many tokens are fused with their sum only, without biases".into())
+    })?;
     let sum = ExpertSumParams::new(p)?;
-    let of_each = MulMatIdParams { nbd: [sum.m, sum.nb0], ..p.product };
-    let (mut launches, products) = tiles(c, &of_each, [product.weight, group.input, group.ids], tile, None)?;
+    let (mut launches, products) =
+        tiles(c, &sum.products(p), [product.weight, group.input, group.ids], tile, None)?;
     launches.push(sum_launch(c, group, &sum, [products, Operand::Tensor(weighted.weights)])?);
     Ok(launches)
 }

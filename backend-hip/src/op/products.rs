@@ -76,6 +76,7 @@ pub(super) fn plan_experts(c: &Context<'_>, group: &Experts) -> Result<Vec<Launc
     }
     if let Some(weighted) = group.weighted.as_ref().filter(|_| has_experts_apart(c, &p)) {
         let sum = ExpertSumParams::new(&ExpertsParams::new(c.graph, group, |_| 0)?)?;
+        // Products of one column stage their activations in LDS, so they need no scratch of their own.
         let [products] = scratch(c, [(pairs, 4 * u64::from(p.m))])?;
         work.results = vec![products];
         let mut launches = mat_vec::plan(c, &work).unwrap_or_else(|| Err(no_kernel(c, dtype)))?;

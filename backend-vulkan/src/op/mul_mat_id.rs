@@ -82,14 +82,13 @@ pub(super) fn plan_experts(c: &Context<'_>, group: &Experts) -> Result<Vec<Dispa
 /// Returns the dispatches of a group with many columns: products as tiles, whose results go to scratch memory,
 /// and their weighted sum.
 fn summed_tiles(c: &Context<'_>, group: &Experts, p: &ExpertsParams) -> Result<Vec<Dispatch>, Refusal> {
-    let ([product], Some(weighted)) = (&group.products[..], &group.weighted) else {
-        return Err(Refusal("products of an expert with many columns are fused with their sum only".into()));
-    };
-    if product.bias.is_some() {
-        return Err(Refusal("biases of an expert with many columns are not fused".into()));
-    }
+    let (product, weighted) = group.plain_sum().ok_or_else(|| {
+        Refusal(
+            "products of an expert with many columns are fused with their sum only, without biases".into(),
+        )
+    })?;
     let sum = ExpertSumParams::new(p)?;
-    let of_each = MulMatIdParams { nbd: [sum.m, sum.nb0], offd: 0, ..p.product };
+    let of_each = sum.products(p);
     let [matrices, input, ids] = [product.weight, group.input, group.ids].map(Operand::Tensor);
     let (mut dispatches, results) =
         tile(c, &of_each, c.graph.tensor(product.weight).dtype, [matrices, input, ids], None)?;

@@ -64,6 +64,15 @@ impl Experts {
         }
     }
 
+    /// Returns the product and its weighted sum if the group consists of nothing else but a residual: the form
+    /// that backends compute for many tokens, as tiles and a sum.
+    pub fn plain_sum(&self) -> Option<(&ExpertProduct, &Weighted)> {
+        match (&self.products[..], &self.weighted) {
+            ([product], Some(weighted)) if product.bias.is_none() => Some((product, weighted)),
+            _ => None,
+        }
+    }
+
     /// Returns the tensor that is added to the weighted sum.
     pub fn added(&self) -> Option<TensorId> {
         let sum = *self.weighted.as_ref()?.nodes.last()?;

@@ -468,6 +468,11 @@ impl ExpertSumParams {
             offd: p.offd,
         })
     }
+
+    /// Returns the parameters of the products that are summed, whose results are `a`.
+    pub fn products(&self, group: &ExpertsParams) -> MulMatIdParams {
+        MulMatIdParams { nbd: [self.m, self.nb0], offd: 0, ..group.product }
+    }
 }
 
 /// Parameters of FLASH_ATTN_EXT. Operands: q, k, v, mask (q if missing), sinks (q if missing).
