@@ -188,6 +188,17 @@ DEVICE u32 offset_here(u32 x) {
     return x;
 }
 
+// Returns its argument, an address that is the same in all lanes. In a loop this keeps the addition of a constant next to the
+// loads that use it, which have it for nothing.
+DEVICE const u8 *address_here(const u8 *at) {
+#if DEVICE_AMD
+    auto global = (const IN_GLOBAL u8 *)at;
+    __asm__ volatile("" : "+s"(global));
+    at = (const u8 *)global;
+#endif
+    return at;
+}
+
 // Returns its argument. The compiler then extracts each byte with one instruction (v_cvt_f32_ubyte0 .. 3). If it knew how the
 // word was computed, it would derive each byte from the inputs, with two.
 DEVICE u32 as_it_is(u32 x) {

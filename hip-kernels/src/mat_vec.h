@@ -13,8 +13,10 @@
 //     which adjacent lanes share), so that a wavefront reads contiguous memory.
 //   * Activations: of one column, or of two that are rounded, the work-group first brings a chunk of k into LDS, so that all
 //     rows of the work-group share its preparation. With more columns they come from the caches.
-//   * Two pieces of k of R rows are in flight at a time. If a byte holds parts of elements that are APART, the two pieces have
-//     this distance: each byte is loaded once, and the head of a block serves both.
+//   * The weights of the first step are asked for before the activations are brought, so that both are under way together. A
+//     step is one or two pieces of k of R rows. If a byte holds parts of elements that are APART, the two pieces have this
+//     distance: each byte is loaded once, and the head of a block serves both. A lane after the end of a row loads the row's
+//     beginning again and multiplies nothing, so that one loop does for all lengths.
 //
 // The norm needs no pass of its own: sum(a x w) * rsqrt(mean(x^2) + eps); the squares are summed while x is brought into LDS.
 //
@@ -115,8 +117,8 @@ template <int N> struct FromMemoryF32 {
     static constexpr int WIDE = 8;
     struct Shared {};
     const float *at;
-    INLINED void begin(const VecOperands &o, const VecParams &p, const Plane &z) {
-        at = (const float *)o.b + plane_of_input(p, z);
+    INLINED void begin(const VecOperands &o, const VecParams &, const UseStart &z) {
+        at = (const float *)o.b + z.input;
     }
     template <bool> INLINED void bring(const VecOperands &, const VecParams &, Shared *, u32, u32) {}
     INLINED Column column(const VecParams &p, Shared *, u32 n) const {
@@ -147,9 +149,9 @@ template <class FORM, int N> struct FromLds {
     };
     const float *x[N];
     float squares[N];
-    INLINED void begin(const VecOperands &o, const VecParams &p, const Plane &z) {
+    INLINED void begin(const VecOperands &o, const VecParams &p, const UseStart &z) {
         UNROLL for (u32 n = 0; n < N; n++) {
-            x[n] = (const float *)o.b + plane_of_input(p, z) + (u64)minimum(group_y() * N + n, p.p.n - 1) * p.p.nb1[0];
+            x[n] = (const float *)o.b + z.input + (u64)minimum(group_y() * N + n, p.p.n - 1) * p.p.nb1[0];
             squares[n] = 0.0f;
         }
     }
@@ -217,52 +219,80 @@ template <class W, class C, int N, int R> struct MatVec {
     C column[N];
     float sum[R][N];
 
-    // Multiplies elements base + k .. base + k + E of the weights by elements from + k .. from + k + E of the columns, COUNT
-    // times with the next elements. `base` and `from` are the same in all lanes and multiples of the block, so that they are in
-    // scalar registers and the offsets of a lane never change.
-    template <int E, int COUNT> INLINED void piece(u32 base, u32 from, u32 k) {
-        constexpr bool PAIR = COUNT == 2 && W::APART > 0;
+    // Pieces of a lane's weights, loaded and not yet multiplied. Columns outside of LDS are loaded with them.
+    template <int E, int COUNT> struct Step {
         decltype(W::template fetch<E>(nullptr, 0)) a[COUNT][R];
-        typename C::template Raw<E> b[COUNT][N];
-        // Leaves a gap for the other elements of each pair.
-        auto spread = [](u32 k) { return PAIR ? (k / W::APART * 2 * W::APART) | k % W::APART : k; };
-        u32 known = spread(k);
-        k = spread(offset_here(k));
-        UNROLL for (int i = 0; i < COUNT; i++) {
-            u32 skip = PAIR ? 0 : i * E * WAVE, further = PAIR ? i * W::APART : 0, inner = k + further;
-            // The second piece is at a constant distance, which the loads have for nothing.
-            u64 block = base / W::BLOCK;
+        typename C::template Raw<E> b[C::IS_LDS ? 1 : COUNT][C::IS_LDS ? 1 : N];
+    };
+    // Two pieces whose elements are in the same bytes. Elements of such pairs are numbered without the second ones; `spread`
+    // returns where they are.
+    template <int COUNT> static constexpr bool PAIRS = COUNT == 2 && W::APART > 0;
+    template <int COUNT> INLINED static u32 spread(u32 k) {
+        if constexpr (PAIRS<COUNT>) return (k / W::APART * 2 * W::APART) | k % W::APART;
+        return k;
+    }
+    // Distance of piece `i` from the first one.
+    template <int E, int COUNT> static constexpr u32 further(u32 i) { return i * (PAIRS<COUNT> ? W::APART : E * WAVE); }
+
+    // Loads the step from element `from` of a chunk on, which starts at `chunk`; instead of pieces after its `end` the first one.
+    // Where blocks count the elements, the rows' addresses stay the same and only a lane's offset grows.
+    template <int E, int COUNT> INLINED void load(Step<E, COUNT> *step, u32 chunk, u32 from, u32 end) {
+        constexpr bool PAIR = PAIRS<COUNT>, FAR = W::BLOCK == 1;
+        u32 lane = lane_id() * E, known = spread<COUNT>(lane), here[COUNT];
+        u64 base = FAR ? (u64)chunk * W::BYTES : 0;
+        UNROLL for (int r = 0; r < R; r++) row[r] = address_here(row[r]);
+        UNROLL for (u32 i = 0; i < COUNT; i++) {
+            u32 more = further<E, COUNT>(i);
+            if (PAIR && i > 0) {
+                here[i] = here[0] + more;
+            } else {
+                u32 k = from / (PAIR ? 2 : 1) + lane + more;
+                here[i] = spread<COUNT>(offset_here(k < end / (PAIR ? 2 : 1) ? k : 0));
+            }
+        }
+        UNROLL for (u32 i = 0; i < COUNT; i++) {
             UNROLL for (int r = 0; r < R; r++) {
-                a[i][r] = W::template fetch<E>(row[r] + block * W::BYTES + skip / W::BLOCK * W::BYTES, inner);
-                if constexpr (W::BLOCK > 1) W::settle(&a[i][r], known + further);
+                step->a[i][r] = W::template fetch<E>(row[r] + base, FAR ? here[i] : chunk + here[i]);
+                if constexpr (W::BLOCK > 1) W::settle(&step->a[i][r], known + further<E, COUNT>(i));
             }
             if constexpr (!C::IS_LDS) {
-                UNROLL for (int n = 0; n < N; n++) b[i][n] = column[n].template fetch<E>(from + skip, inner);
+                UNROLL for (int n = 0; n < N; n++) step->b[i][n] = column[n].template fetch<E>(chunk, here[i]);
             }
         }
         LOADS_FIRST();
-        UNROLL for (int i = 0; i < COUNT; i++) {
-            u32 skip = PAIR ? 0 : i * E * WAVE, inner = PAIR ? k + i * W::APART : k;
-            if constexpr (C::IS_LDS) {
-                UNROLL for (int n = 0; n < N; n++) b[i][n] = column[n].template fetch<E>(from + skip, inner);
-            }
-            decltype(C::template bias<W>(b[i][0])) bias[N];
-            UNROLL for (int n = 0; n < N; n++) bias[n] = C::template bias<W>(b[i][n]);
-            UNROLL for (int r = 0; r < R; r++) {
-                UNROLL for (int n = 0; n < N; n++) C::template add<W>(a[i][r], b[i][n], bias[n], &sum[r][n]);
-                // Decoding weights of several rows at a time would take registers.
-                ONE_BY_ONE();
-            }
+    }
+
+    // Multiplies a step by elements of the columns. Pieces of a pair end together.
+    template <int E, int COUNT> INLINED void multiply(const Step<E, COUNT> &step, u32 from, u32 end) {
+        constexpr u32 TOGETHER = PAIRS<COUNT> ? COUNT : 1;
+        UNROLL for (u32 i = 0; i < COUNT; i += TOGETHER) {
+            u32 k = from + spread<COUNT>(offset_here(lane_id() * E)) + further<E, COUNT>(i);
+            if (k >= end) continue;
+            UNROLL for (u32 j = i; j < i + TOGETHER; j++) multiply_piece<E, COUNT>(step, j, k + further<E, COUNT>(j - i));
+        }
+    }
+    template <int E, int COUNT> INLINED void multiply_piece(const Step<E, COUNT> &step, u32 i, u32 k) {
+        typename C::template Raw<E> b[N];
+        UNROLL for (int n = 0; n < N; n++) {
+            if constexpr (C::IS_LDS) b[n] = column[n].template fetch<E>(0, k);
+            else b[n] = step.b[i][n];
+        }
+        decltype(C::template bias<W>(b[0])) bias[N];
+        UNROLL for (int n = 0; n < N; n++) bias[n] = C::template bias<W>(b[n]);
+        UNROLL for (int r = 0; r < R; r++) {
+            UNROLL for (int n = 0; n < N; n++) C::template add<W>(step.a[i][r], b[n], bias[n], &sum[r][n]);
+            // Decoding weights of several rows at a time would take registers.
+            ONE_BY_ONE();
         }
     }
 
     // Rows after the last are computed as the last one, and not stored. The rows of a matrix follow each other, so that only
     // the first needs a product.
-    INLINED void begin(const VecArguments &here, const Rows &of, const Plane &z) {
+    INLINED void begin(const VecArguments &here, const Rows &of, const UseStart &z) {
         const VecParams &p = here.p;
         bool glu = p.p.parts & PART_GLU;
         u32 last = of.m - 1, first = minimum(of.row, last);
-        u64 step = (u64)p.p.nb0[0] * W::BYTES, begin = first * (u64)p.p.nb0[0] + plane_of_matrix(p, z);
+        u64 step = (u64)p.p.nb0[0] * W::BYTES, begin = first * (u64)p.p.nb0[0] + z.matrix;
         UNROLL for (int r = 0; r < R; r++) {
             if (r == 0 || (r == R / 2 && glu)) {
                 row[r] = of.memory(here, r > 0) + (begin + of.offset(here, r > 0)) * W::BYTES;
@@ -274,22 +304,28 @@ template <class W, class C, int N, int R> struct MatVec {
         }
     }
 
-    // Processes this wavefront's part of `count` elements from `chunk` on.
-    template <int E> INLINED void run(u32 chunk, u32 count, u32 split) {
-        // Number of pieces in flight: activations of many columns take the registers.
-        constexpr int DEPTH = N <= 2 ? 2 : 1, LAST = N <= 2 && WAVE > 32 ? 8 : E;
+    // Pieces in flight: activations of many columns take the registers, and so do two pieces without common bytes on AMD's
+    // processors.
+    static constexpr int DEPTH = N <= 2 && (W::APART > 0 || !DEVICE_AMD || W::BLOCK == 1) ? 2 : 1;
+
+    // Processes this wavefront's part of `count` elements from `chunk` on. If `bring` is wanted, calls it once, after the first
+    // weights are asked for.
+    template <int E, class BRING> INLINED void run(u32 chunk, u32 count, u32 split, u32 wanted, const BRING &bring) {
         constexpr u32 LONG = DEPTH * E * WAVE;
-        u32 lane = offset_here(lane_id()), part = wave_id() % (1u << split), from = part * LONG;
-        if constexpr (DEPTH > 1) {
-            NO_UNROLL for (; from + LONG <= count; from += LONG << split) piece<E, DEPTH>(chunk + from, from, lane * E);
-            from = count / LONG * LONG + part * (LAST * WAVE);
-        }
-        NO_UNROLL for (; from + lane * LAST + LAST <= count; from += LAST * WAVE << split) {
-            piece<LAST, 1>(chunk + from, from, lane * LAST);
-        }
-        // The rest of rows whose length is not a multiple of 8; rows of blocks have none.
+        u32 from = wave_id() % (1u << split) * LONG, end = W::BLOCK == 1 ? count / E * E : count;
+        NO_UNROLL do {
+            Step<E, DEPTH> step;
+            // A row of fewer elements than a piece has only the rest.
+            if (W::BLOCK > 1 || end > 0) load(&step, chunk, from, end);
+            if (wanted) bring();
+            wanted = 0;
+            multiply(step, from, end);
+            from += LONG << split;
+        } while (from < end);
+        // The rest of rows whose length is not a multiple of 8, by one lane; rows of blocks have none.
         if constexpr (W::BLOCK == 1) {
-            NO_UNROLL for (u32 k = from + lane * LAST; k < count; k++) {
+            bool mine = lane_id() == 0 && wave_id() % (1u << split) == 0;
+            NO_UNROLL for (u32 k = end; mine && k < count; k++) {
                 float w[R];
                 UNROLL for (int r = 0; r < R; r++) w[r] = W::one(row[r], chunk + k);
                 UNROLL for (int n = 0; n < N; n++) {
@@ -328,92 +364,90 @@ template <class SOURCE, int N, int R> struct VecShared {
     float scratch[VEC_WAVES][N * R];
 };
 
-// Planes of a use: use number `use` of a sum over experts; otherwise there is only one. An index outside of the experts gives
-// the number of experts.
-DEVICE Plane plane_of_use(const VecOperands &o, const VecParams &p, u32 use) {
-    u32 number = p.v.summed ? group_z() * p.v.summed + use : group_z();
-    Plane z = plane(number, p.p.ne2, p.p.r2, p.v.r3);
-    if (p.v.experts) {
-        i32 index = o.ids[(u64)z.i2 * p.v.nb2[0] + (u64)z.i3 * p.v.nb2[1]];
-        z.a2 = uniform(minimum((u32)index, p.v.experts));
-        z.a3 = 0;
-    }
-    return z;
-}
-
 // Source of the weights: directly from memory. (mat_vec_ring.h has another one.)
-template <class W, int R> struct FromMemory {
+struct FromMemory {
     INLINED void start(const VecArguments &, u32) {}
-    // Multiplies `count` elements from `chunk` on, of chunks with at most `most` elements.
-    template <int E, class T>
-    INLINED void run(const VecArguments &, T &t, const VecParams &p, u32 chunk, u32, u32 count) {
-        t.template run<E>(chunk, count, p.v.split);
+    // Multiplies `count` elements from `chunk` on, of chunks with at most `most` elements. If `bring` is wanted, calls it once
+    // before.
+    template <int E, class T, class BRING>
+    INLINED void run(const VecArguments &, T &t, const VecParams &p, u32 chunk, u32, u32 count, bool wanted, const BRING &bring) {
+        t.template run<E>(chunk, count, p.v.split, wanted, bring);
     }
 };
 
 // group_x: rows; group_y: groups of N columns; group_z: planes, or tokens for a sum over experts.
-template <class W, class SOURCE, int N, int R, class WEIGHTS = FromMemory<W, R>>
+template <class W, class SOURCE, int N, int R, class WEIGHTS = FromMemory>
 DEVICE void mat_vec(const VecArguments &known, VecShared<SOURCE, N, R> *shared) {
     WEIGHTS weights;
     weights.start(known, SOURCE::CHUNK);
-    NO_UNROLL for (u32 pass = 0; pass < known.p.v.passes; pass++) {
+    VecArguments here = known;
+    u32 pass = 0;
+    NO_UNROLL do {
         float x = 0.0f;
         Rows rows = Rows::of_group(N > 4 ? arguments_here(known) : known, R, pass);
-        if (rows.done()) return;
         NO_UNROLL for (u32 use = 0; use < (known.p.v.summed ? known.p.v.summed : 1); use++) {
             MatVec<W, typename SOURCE::Column, N, R> t;
-            Plane z;
+            UseStart z;
             {
-                VecArguments here = arguments_here(known);
-                const auto &[o, p] = here;
-                z = plane_of_use(o, p, use);
+                here = arguments_here(here);
+                const VecOperands &o = here.o;
+                const VecParams &p = here.p;
+                z = start_of_use(o, p, use);
                 // Zeros.
-                if (p.v.experts && z.a2 == p.v.experts) continue;
+                if (z.absent) continue;
                 t.begin(here, rows, z);
                 SOURCE source;
                 source.begin(o, p, z);
                 UNROLL for (u32 n = 0; n < N; n++) t.column[n] = source.column(p, &shared->source, n);
-                // In further passes, if LDS holds the whole columns.
-                bool there = pass > 0 && p.p.k <= SOURCE::CHUNK && !p.v.summed;
+                // The host gives further passes only where LDS holds the whole columns of the only use.
+                bool wanted = pass == 0;
+                // Where no two groups of elements share bytes, AMD's processors take whole blocks with one column.
+                constexpr bool WHOLE = DEVICE_AMD && N == 1 && W::BLOCK == 32 && W::APART == 0 && SOURCE::WIDE == 16;
+                constexpr int E = W::BLOCK == 1 ? 8 : WHOLE ? 32 : SOURCE::WIDE;
                 NO_UNROLL for (u32 chunk = 0; chunk < p.p.k; chunk += SOURCE::CHUNK) {
                     u32 count = minimum(p.p.k - chunk, SOURCE::CHUNK);
-                    if (!there) source.template bring<(W::BLOCK > 1)>(o, p, &shared->source, chunk, count);
-                    weights.template run<W::BLOCK == 1 ? 8 : SOURCE::WIDE>(known, t, p, chunk, SOURCE::CHUNK, count);
+                    weights.template run<E>(known, t, p, chunk, SOURCE::CHUNK, count, wanted, [&] INLINED {
+                        source.template bring<(W::BLOCK > 1)>(o, p, &shared->source, chunk, count);
+                    });
                 }
             }
-            VecArguments here = arguments_here(known);
-            const auto &[o, p] = here;
+            here = arguments_here(here);
+            const VecOperands &o = here.o;
+            const VecParams &p = here.p;
             // The pointers of many columns leave no registers for them.
             if constexpr (N > 4) {
                 rows = Rows::of_group(here, R, pass);
-                z = plane_of_use(o, p, use);
+                z = start_of_use(o, p, use);
             }
             u32 lane = offset_here(lane_id());
             float up = 0.0f, scale = SOURCE::scale(p, &shared->source, minimum(lane / R, N - 1));
             float y = t.finish(p.v.split, shared->scratch, &up) * scale;
-            u64 at = (u64)z.a2 * rows.m + minimum(rows.row + lane % R, rows.m - 1);
+            auto bias = [&] INLINED(const float *of) {
+                return of[(u64)z.a2 * rows.m + minimum(rows.row + lane % R, rows.m - 1)];
+            };
             u32 parts = p.p.parts >> rows.which;
-            if (parts & PART_BIAS) y += rows.bias(here)[at];
+            if (parts & PART_BIAS) y += bias(rows.bias(here));
             if (p.p.parts & PART_GLU) {
                 up *= scale;
-                if (parts & PART_BIAS << 1) up += (o.bias[1] + p.p.offb[1])[at];
+                if (parts & PART_BIAS << 1) up += bias(here.o.bias[1] + here.p.p.offb[1]);
                 y = gated_by_sigmoid(p.p, y, up);
             }
-            x += p.v.summed ? y * o.factor[(u64)z.i2 * p.v.nbf[0] + (u64)z.i3 * p.v.nbf[1]] : y;
+            x += p.v.summed ? y * o.factor[z.factor] : y;
         }
-        VecArguments here = arguments_here(known);
-        const auto &[o, p] = here;
+        const VecOperands &o = here.o;
+        const VecParams &p = here.p;
         if constexpr (N > 4) rows = Rows::of_group(here, R, pass);
         u32 lane = offset_here(lane_id()), row = rows.row + lane % R, column = group_y() * N + lane / R;
-        bool mine = wave_id() % (1u << p.v.split) == 0 && lane < N * R && lane % R < rows.of_wave;
-        if (mine && row < rows.m && column < p.p.n) {
+        // One condition, so that all arguments are read before it.
+        bool first_of_rows = wave_id() % (1u << p.v.split) == 0, in_wave = (lane < N * R) & (lane % R < rows.of_wave);
+        if (first_of_rows & in_wave & (row < rows.m) & (column < p.p.n)) {
             // Index of the first column, and the value that the lane adds to it.
             u64 first = (u64)group_z() * p.p.n + group_y() * N;
             column -= group_y() * N;
             if (p.p.parts & PART_RESIDUAL) x += (o.residual + first * p.p.nbr)[column * p.p.nbr + row];
             (one_of(here, here.o.d, rows.which) + first * rows.m)[column * rows.m + row] = x;
         }
-    }
+    } while (++pass < known.p.v.passes && !Rows::of_group(N > 4 ? arguments_here(known) : known, R, pass).done());
 }
 
 // Addresses and distances of the rows of weights, for by_alignment().

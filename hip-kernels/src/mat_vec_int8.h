@@ -48,8 +48,8 @@ template <int N> struct FromMemoryInt8 {
     const u8 *q;
     const float *scales;
     u64 first;
-    INLINED void begin(const VecOperands &o, const VecParams &p, const Plane &z) {
-        first = ((u64)z.i3 * p.p.ne2 + z.i2) * p.p.n;
+    INLINED void begin(const VecOperands &o, const VecParams &p, const UseStart &z) {
+        first = (u64)z.number * p.p.n;
         q = o.b;
         scales = o.w;
     }

@@ -43,7 +43,7 @@ template <class W, int R> struct Ring {
         stages = dynamic_lds + wave_id() * (STAGES * STAGE);
         passes = known.p.v.passes;
         pass = use = chunk = into = turn = 0;
-        plane = known.p.v.experts ? 0 : plane_of_matrix(known.p, plane_of_use(known.o, known.p, 0));
+        plane = known.p.v.experts ? 0 : start_of_use(known.o, known.p, 0).matrix;
         from = (wave_id() % (1u << known.p.v.split)) * STEP;
         enter(known);
         skip_what_is_empty(known, k_of_chunk);
@@ -61,9 +61,9 @@ template <class W, int R> struct Ring {
             NO_UNROLL for (; use < uses; use++) {
                 u64 of_plane = plane;
                 if (p.v.experts) {
-                    Plane z = plane_of_use(o, p, use);
-                    if (z.a2 == p.v.experts) continue;
-                    of_plane = plane_of_matrix(p, z);
+                    UseStart at = start_of_use(o, p, use);
+                    if (at.absent) continue;
+                    of_plane = at.matrix;
                 }
                 u32 r = lane_id() / LANES;
                 bool second = (p.p.parts & PART_GLU) && r >= R / 2;
@@ -139,10 +139,11 @@ template <class W, int R> struct Ring {
         }
     }
 
-    template <int, class T>
-    INLINED void run(const VecArguments &known, T &t, const VecParams &p, u32 base,
-                                                    u32 k_of_chunk, u32 count) {
+    template <int, class T, class BRING>
+    INLINED void run(const VecArguments &known, T &t, const VecParams &p, u32 base, u32 k_of_chunk, u32 count, bool wanted,
+                     const BRING &bring) {
         u32 split = p.v.split;
+        if (wanted) bring();
         NO_UNROLL for (u32 at = (wave_id() % (1u << split)) * STEP; at < count; at += STEP << split) {
             wait_for_groups_before<STAGES - 2>();
             // All lanes have their copies, and have finished with the stage that is filled next.

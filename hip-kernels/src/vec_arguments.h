@@ -37,9 +37,7 @@ typedef Arguments<VecOperands, VecParams> VecArguments;
 // Reads one of the elements of an array among the arguments again: one load in place of choosing between all of them.
 template <class T, u32 COUNT> DEVICE T one_of([[maybe_unused]] const VecArguments &known, const T (&all)[COUNT], u32 which) {
 #if DEVICE_AMD
-    auto at = (const IN_CONSTANT u8 *)__builtin_amdgcn_kernarg_segment_ptr();
-    __asm__ volatile("" : "+s"(at));
-    at += (const u8 *)&all - (const u8 *)&known;
+    auto at = known.at + ((const u8 *)&all - (const u8 *)&known);
     if constexpr (sizeof(T) == 8) {
         return (T)(const IN_GLOBAL u8 *)((const IN_CONSTANT u64 *)at)[which];
     } else {
@@ -64,10 +62,10 @@ struct Rows {
         const VecParams &p = known.p;
         u32 group = group_x(), waves = VEC_WAVES >> p.v.split;
         Rows r;
-        r.which = (group >= p.v.begin[0]) + (group >= p.v.begin[1]);
+        u32 begin = group < p.v.begin[0] ? 0 : group < p.v.begin[1] ? p.v.begin[0] : p.v.begin[1];
+        r.which = group < p.v.begin[0] ? 0 : group < p.v.begin[1] ? 1 : 2;
         r.m = one_of(known, p.p.m, r.which);
         r.of_wave = p.p.parts & PART_GLU ? most / 2 : most;
-        u32 begin = r.which == 2 ? p.v.begin[1] : r.which ? p.v.begin[0] : 0;
         r.first = ((group - begin) * p.v.passes + pass) * waves * r.of_wave;
         r.row = r.first + (wave_id() >> p.v.split) * r.of_wave;
         return r;
@@ -110,11 +108,30 @@ DEVICE Plane plane(u32 number, u32 ne2, u32 r2, u32 r3) {
     return {i2, i3, quotient(i2, r2), quotient(i3, r3)};
 }
 
-DEVICE u64 plane_of_matrix(const VecParams &p, const Plane &z) {
-    return (z.a2 | z.a3) == 0 ? 0 : (u64)z.a2 * p.p.nb0[1] + (u64)z.a3 * p.v.nb03;
-}
-
-// Offset of a plane of the input.
-DEVICE u64 plane_of_input(const VecParams &p, const Plane &z) {
-    return (z.i2 | z.i3) == 0 ? 0 : (u64)z.i2 * p.p.nb1[1] + (u64)z.i3 * p.v.nb13;
+// Where a use begins: use number `use` of a sum over experts; otherwise there is only one. The offsets of the matrix in blocks, of
+// the input and of the expert's weight in elements; the number of the plane of columns, and that of the matrix. All are zeros
+// for the only plane of a product without experts, which is found with one comparison.
+struct UseStart {
+    u64 matrix, input, factor;
+    u32 number, a2;
+    // An index outside of the experts: the products are zeros.
+    bool absent;
+};
+DEVICE UseStart start_of_use(const VecOperands &o, const VecParams &p, u32 use) {
+    UseStart at = {};
+    if (group_z() | p.v.experts) {
+        at.number = p.v.summed ? p.v.summed * group_z() + use : group_z();
+        Plane z = plane(at.number, p.p.ne2, p.p.r2, p.v.r3);
+        if (p.v.experts) {
+            i32 index = o.ids[(u64)z.i2 * p.v.nb2[0] + (u64)z.i3 * p.v.nb2[1]];
+            z.a2 = uniform(minimum((u32)index, p.v.experts));
+            z.a3 = 0;
+            at.absent = z.a2 == p.v.experts;
+        }
+        at.matrix = (u64)z.a2 * p.p.nb0[1] + (u64)z.a3 * p.v.nb03;
+        at.input = (u64)z.i2 * p.p.nb1[1] + (u64)z.i3 * p.v.nb13;
+        at.factor = (u64)z.i2 * p.v.nbf[0] + (u64)z.i3 * p.v.nbf[1];
+        at.a2 = z.a2;
+    }
+    return at;
 }
