@@ -1,6 +1,7 @@
 //! Instructions of kernels: mat-vec per weight, tiles and attention per product of two values, counted on the emulated
 //! processors without noise. COUNTS.md lists the results.
 
+mod peer;
 mod work;
 
 use backend_hip::HipOptions;
@@ -39,6 +40,14 @@ const TYPES: [DType; 16] = [
     DType::BF16,
 ];
 
+/// Another engine's counts: the names of its columns, and the cells of rows by their names.
+struct Peer {
+    columns: &'static [&'static str],
+    rows: &'static [(&'static str, &'static [&'static str])],
+}
+
+const NO_PEER: Peer = Peer { columns: &[], rows: &[] };
+
 /// Rows of a table.
 enum Rows {
     /// The types, with some numbers of columns for each card. `each`: counted per product (tiles) rather than per weight.
@@ -46,6 +55,11 @@ enum Rows {
         m: usize,
         columns: &'static [usize],
         each: bool,
+    },
+    /// The same for rows of any length, of one type: `k` and `m`.
+    Lengths {
+        dtype: DType,
+        sizes: &'static [[usize; 2]],
     },
     Attention,
     /// The part of it in which many tokens are computed at once.
@@ -62,20 +76,26 @@ struct Table {
     rows: Rows,
     /// Rows that every test run counts, the first ones.
     few: usize,
+    /// Counts of another engine's kernels, for rows that it was measured for.
+    peer: Peer,
 }
 
 const MAT_VEC: Rows = Rows::Types { m: 14336, columns: &[1, 8], each: false };
 const TILES: Rows = Rows::Types { m: 4096, columns: &[128], each: true };
 
-const TABLES: [Table; 8] = [
-    Table { name: "mat-vec", cards: GCN, units: false, rows: MAT_VEC, few: 2 },
-    Table { name: "tiles", cards: GCN, units: false, rows: TILES, few: 1 },
-    Table { name: "attention", cards: GCN, units: false, rows: Rows::Attention, few: 1 },
-    Table { name: "mat-vec of RDNA3 and CDNA2", cards: NEWER, units: false, rows: MAT_VEC, few: 1 },
-    Table { name: "tiles of RDNA3 and CDNA2", cards: NEWER, units: false, rows: TILES, few: 1 },
-    Table { name: "attention of RDNA3 and CDNA2", cards: NEWER, units: false, rows: Rows::Attention, few: 1 },
-    Table { name: "tiles of matrix units", cards: NEWER, units: true, rows: TILES, few: 1 },
-    Table { name: "attention of matrix units", cards: NEWER, units: true, rows: Rows::Prompts, few: 1 },
+/// Output rows of qwen2.5-0.5b's projections and feed-forward network, and longer ones.
+const LENGTHS: Rows = Rows::Lengths { dtype: DType::Q4_0, sizes: &[[896, 896], [896, 4864], [4864, 896], [2048, 8192]] };
+
+const TABLES: [Table; 9] = [
+    Table { name: "mat-vec", cards: GCN, units: false, rows: MAT_VEC, few: 2, peer: peer::MAT_VEC },
+    Table { name: "row lengths", cards: GCN, units: false, rows: LENGTHS, few: 2, peer: peer::LENGTHS },
+    Table { name: "tiles", cards: GCN, units: false, rows: TILES, few: 1, peer: peer::TILES },
+    Table { name: "attention", cards: GCN, units: false, rows: Rows::Attention, few: 1, peer: peer::ATTENTION },
+    Table { name: "mat-vec of RDNA3 and CDNA2", cards: NEWER, units: false, rows: MAT_VEC, few: 1, peer: NO_PEER },
+    Table { name: "tiles of RDNA3 and CDNA2", cards: NEWER, units: false, rows: TILES, few: 1, peer: NO_PEER },
+    Table { name: "attention of RDNA3 and CDNA2", cards: NEWER, units: false, rows: Rows::Attention, few: 1, peer: NO_PEER },
+    Table { name: "tiles of matrix units", cards: NEWER, units: true, rows: TILES, few: 1, peer: NO_PEER },
+    Table { name: "attention of matrix units", cards: NEWER, units: true, rows: Rows::Prompts, few: 1, peer: NO_PEER },
 ];
 
 impl Rows {
@@ -83,7 +103,7 @@ impl Rows {
     fn columns(&self) -> Vec<String> {
         match self {
             Rows::Types { columns, .. } => columns.iter().map(|n| format!(", n={n}")).collect(),
-            Rows::Attention | Rows::Prompts => vec![String::new()],
+            Rows::Lengths { .. } | Rows::Attention | Rows::Prompts => vec![String::new()],
         }
     }
 
@@ -94,8 +114,14 @@ impl Rows {
         };
         match *self {
             Rows::Types { m, columns, each } => {
-                let of = |dtype| columns.iter().map(|&n| Work::Product { dtype, m, n, each }).collect();
+                let of = |dtype| columns.iter().map(|&n| Work::Product { dtype, k: 4096, m, n, each }).collect();
                 TYPES.map(|dtype| (dtype.to_string(), of(dtype))).into()
+            }
+            Rows::Lengths { dtype, sizes } => {
+                let of = |&[k, m]: &[usize; 2]| {
+                    (format!("{m} rows of {k}"), vec![Work::Product { dtype, k, m, n: 1, each: false }])
+                };
+                sizes.iter().map(of).collect()
             }
             Rows::Attention => {
                 let one = |heads_kv| [1, 4096, 8, heads_kv];
@@ -116,13 +142,13 @@ impl Rows {
 
     /// Digits behind the point.
     fn digits(&self) -> usize {
-        if matches!(self, Rows::Types { each: false, .. }) { 2 } else { 3 }
+        if matches!(self, Rows::Types { each: false, .. } | Rows::Lengths { .. }) { 2 } else { 3 }
     }
 
     fn cell(&self, counts: Counts) -> String {
-        let (digits, Counts { vector, memory, matrix }) = (self.digits(), counts);
+        let (digits, Counts { vector, memory, scalar, matrix }) = (self.digits(), counts);
         let matrix = if matrix > 0.0 { format!(" ({matrix:.4})") } else { String::new() };
-        format!(" {vector:.digits$} + {memory:.digits$}{matrix} |")
+        format!(" {vector:.digits$} + {memory:.digits$} + {scalar:.digits$}{matrix} |")
     }
 }
 
@@ -176,11 +202,17 @@ fn measured(cards: &[Card], table: &Table) -> String {
         let name = name.rsplit(':').next().unwrap_or(name);
         columns.iter().for_each(|column| text += &format!(" {name}{column} |"));
     }
-    text += &format!("\n| --- |{}\n", " --- |".repeat(cards.len() * columns.len()));
+    table.peer.columns.iter().for_each(|column| text += &format!(" {column} |"));
+    let cells = cards.len() * columns.len() + table.peer.columns.len();
+    text += &format!("\n| --- |{}\n", " --- |".repeat(cells));
     for (name, work) in table.rows.list() {
         text += &format!("| {name} |");
         for (_, backend) in cards {
             work.iter().for_each(|work| text += &table.rows.cell(work.count(backend.as_ref())));
+        }
+        let known = table.peer.rows.iter().find(|(row, _)| *row == name).map_or(&[][..], |(_, cells)| cells);
+        for i in 0..table.peer.columns.len() {
+            text += &format!(" {} |", known.get(i).unwrap_or(&""));
         }
         text += "\n";
     }
@@ -188,11 +220,11 @@ fn measured(cards: &[Card], table: &Table) -> String {
 }
 
 /// Returns the documented counts of a row, in the order of cards and columns.
-fn listed(part: &str, name: &str) -> Vec<[f64; 2]> {
+fn listed(part: &str, name: &str) -> Vec<[f64; 3]> {
     let row = part.lines().find(|line| line.starts_with(&format!("| {name} |"))).expect("a row");
-    let cells = row.split('|').skip(2).filter_map(|cell| cell.split_once('+'));
-    let number = |text: &str| text.split_whitespace().next().and_then(|n| n.parse().ok()).expect("a number");
-    cells.map(|(vector, memory)| [number(vector), number(memory)]).collect()
+    let number = |text: &str| text.split_whitespace().next().and_then(|n| n.parse().ok());
+    let numbers = |cell: &str| cell.split('+').filter_map(number).collect::<Vec<f64>>().try_into().ok();
+    row.split('|').skip(2).filter_map(numbers).collect()
 }
 
 /// No kernel needs more instructions than COUNTS.md documents, if it was compiled by the compiler named
@@ -248,7 +280,7 @@ fn excess(cards: &[Card], documented: &str, table: &Table) -> Vec<String> {
             let listed = listed(documented, row);
             for (i, work) in work.iter().enumerate() {
                 let (now, most) = (work.count(backend.as_ref()), listed[place + i]);
-                if now.vector > most[0] + more || now.memory > most[1] + more {
+                if [now.vector, now.memory, now.scalar].iter().zip(most).any(|(now, most)| *now > most + more) {
                     wrong.push(format!("{name}, {row}{}: {now:?}, documented {most:?}", columns[i]));
                 }
             }

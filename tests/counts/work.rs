@@ -8,17 +8,14 @@ use diptych::ggml::rng::Rng;
 use diptych::ggml::{Graph, Source, TensorId};
 use diptych::{DType, Precision};
 
-/// Elements per row of weights.
-const K: usize = 4096;
-
 /// Width of a head of attention.
 const D: usize = 128;
 
 /// Work of one dispatch, or of a few.
 #[derive(Clone, Copy)]
 pub(super) enum Work {
-    /// Weights of `m` rows with `n` columns, counted for each weight, or for each product of two numbers.
-    Product { dtype: DType, m: usize, n: usize, each: bool },
+    /// Weights of `m` rows of `k` with `n` columns, counted for each weight, or for each product of two numbers.
+    Product { dtype: DType, k: usize, m: usize, n: usize, each: bool },
     /// Attention over an F16 cache, counted for each product of two numbers, those of hidden positions too.
     Attention { tokens: usize, positions: usize, heads: usize, heads_kv: usize, causal: bool },
 }
@@ -28,6 +25,8 @@ pub(super) enum Work {
 pub(super) struct Counts {
     pub(super) vector: f64,
     pub(super) memory: f64,
+    /// All others: scalar arithmetic, branches, waits.
+    pub(super) scalar: f64,
     /// Matrix instructions among the vector ones.
     pub(super) matrix: f64,
 }
@@ -48,14 +47,14 @@ fn random(n: usize) -> Vec<f32> {
     (0..n).map(|_| rng.uniform(-1.0, 1.0)).collect()
 }
 
-fn product(dtype: DType, m: usize, n: usize) -> Prepared {
+fn product(dtype: DType, [k, m, n]: [usize; 3]) -> Prepared {
     let mut graph = Graph::new();
-    let a = graph.leaf("a", dtype, [K, m, 1, 1], Source::Weight).expect("a");
-    let b = graph.leaf("b", DType::F32, [K, n, 1, 1], Source::Input).expect("b");
+    let a = graph.leaf("a", dtype, [k, m, 1, 1], Source::Weight).expect("a");
+    let b = graph.leaf("b", DType::F32, [k, n, 1, 1], Source::Input).expect("b");
     let d = graph.mul_mat(a, b).expect("d");
     graph.output(d).expect("an output");
-    let row = random(K);
-    let weights = encode(dtype, K, &row).expect("weights").repeat(m);
+    let row = random(k);
+    let weights = encode(dtype, k, &row).expect("weights").repeat(m);
     Prepared { graph, leaves: vec![(a, weights)], input: (b, bytes(&row).repeat(n)) }
 }
 
@@ -86,7 +85,7 @@ fn attention(tokens: usize, positions: usize, heads: [usize; 2], causal: bool) -
 impl Work {
     fn prepare(&self) -> Prepared {
         match *self {
-            Work::Product { dtype, m, n, .. } => product(dtype, m, n),
+            Work::Product { dtype, k, m, n, .. } => product(dtype, [k, m, n]),
             Work::Attention { tokens, positions, heads, heads_kv, causal } => {
                 attention(tokens, positions, [heads, heads_kv], causal)
             }
@@ -96,7 +95,7 @@ impl Work {
     /// Returns the number of weights or products.
     fn size(&self) -> f64 {
         let size = match *self {
-            Work::Product { m, n, each, .. } => K * m * if each { n } else { 1 },
+            Work::Product { k, m, n, each, .. } => k * m * if each { n } else { 1 },
             Work::Attention { tokens, positions, heads, .. } => 2 * D * tokens * positions * heads,
         };
         size as f64
@@ -118,14 +117,15 @@ impl Work {
         let before = looked(backend);
         program.run().expect("a run");
         let after = looked(backend);
-        let [vector, memory, matrix] = std::array::from_fn(|i| (after[i] - before[i]) / self.size());
-        Counts { vector, memory, matrix }
+        let [vector, memory, matrix, all] = std::array::from_fn(|i| (after[i] - before[i]) / self.size());
+        Counts { vector, memory, scalar: all - vector - memory, matrix }
     }
 }
 
-/// Returns the instructions of lanes since the backend was opened: vector, memory, matrix.
-fn looked(backend: &dyn Backend) -> [f64; 3] {
+/// Returns the instructions of lanes since the backend was opened: vector, memory, matrix, all.
+fn looked(backend: &dyn Backend) -> [f64; 4] {
     let kernels = backend.counts().expect("counters");
-    let names: [&[&str]; 3] = [&["valu"], &["smem", "vmem_load", "vmem_store", "lds"], &["matrix"]];
+    let names: [&[&str]; 4] =
+        [&["valu"], &["smem", "vmem_load", "vmem_store", "lds"], &["matrix"], &["instructions"]];
     names.map(|names| kernels.iter().map(|kernel| kernel.wave() * kernel.sum(names) as f64).sum())
 }

@@ -28,6 +28,11 @@ const RING_FROM_PASSES: u32 = 512;
 /// preparing the activations small.
 const MOST_PASSES: u32 = 4;
 
+/// Longest row with which no work-groups follow others: what a work-group does besides its rows, such as to read its
+/// arguments and to round the activations, takes as long as a pass. On gfx906 a Q4_0 row of 896 takes 7.7 instructions
+/// a weight in two passes and 9.0 in one (4864 rows).
+const SHORT_ROW: u32 = 1024;
+
 /// Kernels of a type: one for each of [`EXACT`] and of [`INT8`], and the stems of their sources. Types
 /// without blocks have none for 8 bits.
 struct Kernels {
@@ -308,7 +313,8 @@ fn shape(profile: &Profile, work: &MatVec, variant: &Variant, chunk: u32) -> (Ma
     let columns = u64::from(p.n.div_ceil(variant.columns));
     let all = groups(of_pass).iter().map(|&n| u64::from(n)).sum::<u64>() * columns * work.planes;
     let enough = u64::from(tuning.vec_groups) * tuning.units(profile);
-    let spare = if tuning.vec_at_once { all.div_ceil(enough) } else { all / enough };
+    let rounds_up = tuning.vec_at_once || p.k <= SHORT_ROW;
+    let spare = if rounds_up { all.div_ceil(enough) } else { all / enough };
     let whole = variant.stages && p.k <= chunk && work.more.summed == 0;
     // If all work-groups run at the same time, none has to follow them.
     let most = if tuning.vec_at_once { u32::MAX } else { MOST_PASSES };
@@ -410,6 +416,9 @@ mod tests {
         // Many rows: several passes, unless a column is longer than its part of LDS.
         assert_eq!(of([32768, 0, 0], 4096, 0), (0, 4, [NONE; 2], 512));
         assert_eq!(of([32768, 0, 0], 16384, 0), (0, 1, [NONE; 2], 2048));
+        // Short rows: no more work-groups than run at the same time.
+        assert_eq!(of([4864, 0, 0], 1024, 0), (0, 2, [NONE; 2], 152));
+        assert_eq!(of([4864, 0, 0], 1280, 0), (0, 1, [NONE; 2], 304));
         // Each matrix starts with a work-group of its own.
         assert_eq!(of([4096, 1024, 1000], 4096, 0), (0, 1, [256, 320], 383));
         // Gate and up: half as many rows of each.
