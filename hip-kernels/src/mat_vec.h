@@ -437,13 +437,14 @@ DEVICE void mat_vec(const VecArguments &known, VecShared<SOURCE, N, R> *shared) 
         const VecOperands &o = here.o;
         const VecParams &p = here.p;
         if constexpr (N > 4) rows = Rows::of_group(here, R, pass);
-        u32 lane = offset_here(lane_id()), row = rows.row + lane % R, column = group_y() * N + lane / R;
-        // One condition, so that all arguments are read before it.
-        bool first_of_rows = wave_id() % (1u << p.v.split) == 0, in_wave = (lane < N * R) & (lane % R < rows.of_wave);
-        if (first_of_rows & in_wave & (row < rows.m) & (column < p.p.n)) {
+        // With one column, lanes after the rows have none. One condition, so that all arguments are read before it.
+        u32 lane = offset_here(lane_id()), mine = N == 1 ? lane : lane % R, column = N == 1 ? 0 : lane / R;
+        u32 row = rows.row + mine;
+        bool inside = (wave_id() % (1u << p.v.split) == 0) & (mine < rows.of_wave) & (row < rows.m);
+        if constexpr (N > 1) inside &= (lane < N * R) & (group_y() * N + column < p.p.n);
+        if (inside) {
             // Index of the first column, and the value that the lane adds to it.
             u64 first = (u64)group_z() * p.p.n + group_y() * N;
-            column -= group_y() * N;
             if (p.p.parts & PART_RESIDUAL) x += (o.residual + first * p.p.nbr)[column * p.p.nbr + row];
             (one_of(here, here.o.d, rows.which) + first * rows.m)[column * rows.m + row] = x;
         }
