@@ -22,6 +22,7 @@ mod forged;
 mod forward;
 mod generate;
 mod invariance;
+mod loading;
 mod model_files;
 #[cfg(feature = "compare")]
 mod notes;

@@ -207,6 +207,9 @@ pub struct DeviceInfo {
     pub uuid: Option<String>,
     /// Bytes of device memory, if known.
     pub memory: Option<u64>,
+    /// True if the device's memory is the host's, so that what lies in it leaves less room for everything else.
+    #[serde(default)]
+    pub unified: bool,
     /// Features that matter for kernels, with their values.
     pub features: Vec<(String, String)>,
     /// Environment overrides and forced options in effect.

@@ -4,7 +4,7 @@
 //! the map (or the memory) is freed with its last window. The CPU backend reads weights from a file through
 //! it.
 //!
-//! The call that maps a file is the only `unsafe` code here.
+//! The calls that map a file, drop its pages and ask which are there are the only `unsafe` code here.
 
 use crate::error::{Error, Result};
 use memmap2::Mmap;
@@ -128,10 +128,93 @@ impl MappedBytes {
         Ok(MappedBytes { owner: self.owner.clone(), start: self.start + start, len: end - start })
     }
 
+    /// Reads the bytes of a mapped file into memory, so that nothing waits for the file when they are used.
+    /// Returns false if the system does not do that: for bytes that are no mapped file, a file that became shorter, or
+    /// without `MADV_POPULATE_READ` (Linux 5.14), where reading only begins.
+    pub fn populate(&self) -> bool {
+        let Owner::Map(mapped) = &self.owner else { return false };
+        advised(&mapped.map, self.start, self.len)
+    }
+
+    /// Gives the memory of a mapped file's bytes back to the system, also that of the page cache where no other process
+    /// uses it. They are read from the file again when they are used again. Pages that lie within them in part only
+    /// stay. Without effect on systems other than Linux.
+    pub fn give_back(&self) {
+        let Owner::Map(mapped) = &self.owner else { return };
+        let page = page_bytes();
+        let (from, to) = (self.start.next_multiple_of(page), (self.start + self.len) / page * page);
+        if from < to {
+            forget(mapped, from, to - from);
+        }
+    }
+
+    /// Returns how many bytes of a mapped file are in memory, in whole pages, mapped or in the page cache. `None` where
+    /// the system does not tell.
+    pub fn resident(&self) -> Option<usize> {
+        let Owner::Map(mapped) = &self.owner else { return None };
+        let from = self.start / page_bytes() * page_bytes();
+        resident(&mapped.map, from, self.start + self.len - from)
+    }
+
     /// True if the bytes belong to a mapped file.
     pub fn is_mapped(&self) -> bool {
         matches!(self.owner, Owner::Map(_))
     }
+}
+
+/// Returns the bytes of a page.
+#[cfg(target_os = "linux")]
+fn page_bytes() -> usize {
+    // SAFETY: the call takes no pointer.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok().filter(|page| *page > 0).unwrap_or(65536)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn page_bytes() -> usize {
+    65536
+}
+
+#[cfg(target_os = "linux")]
+fn advised(map: &Mmap, from: usize, len: usize) -> bool {
+    // The first starts reading of everything at once, the second waits for it page by page.
+    let _ = map.advise_range(memmap2::Advice::WillNeed, from, len);
+    map.advise_range(memmap2::Advice::PopulateRead, from, len).is_ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn advised(_: &Mmap, _: usize, _: usize) -> bool {
+    false
+}
+
+#[cfg(target_os = "linux")]
+fn forget(mapped: &MappedFile, from: usize, len: usize) {
+    use std::os::fd::AsRawFd;
+    // Both are hints: if one is refused, memory stays in use, and the system takes it back later.
+    // SAFETY: the map is read-only and of a file, so its pages are never changed in memory, and a page that is
+    // dropped is read from the file again, with the same bytes.
+    let _ = unsafe { mapped.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, from, len) };
+    if let (Ok(from), Ok(len)) = (libc::off_t::try_from(from), libc::off_t::try_from(len)) {
+        // SAFETY: the descriptor is that of an open file, and the call takes no pointer.
+        let _ = unsafe { libc::posix_fadvise(mapped.file.as_raw_fd(), from, len, libc::POSIX_FADV_DONTNEED) };
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn forget(_: &MappedFile, _: usize, _: usize) {}
+
+#[cfg(target_os = "linux")]
+fn resident(map: &Mmap, from: usize, len: usize) -> Option<usize> {
+    let mut pages = vec![0u8; len.div_ceil(page_bytes())];
+    let start = map.get(from..from + len)?.as_ptr();
+    // SAFETY: `start` is a multiple of a page within the map, `len` bytes from it on are mapped, and the vector has a
+    // byte for each of their pages.
+    let failed = unsafe { libc::mincore(start.cast_mut().cast(), len, pages.as_mut_ptr()) } != 0;
+    (!failed).then(|| pages.iter().filter(|here| **here & 1 == 1).count() * page_bytes())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn resident(_: &Mmap, _: usize, _: usize) -> Option<usize> {
+    None
 }
 
 /// Opens a regular file for reading.

@@ -80,6 +80,8 @@ pub struct NullOptions {
     pub memory: Option<u64>,
     /// Bytes of the largest buffer; `None`: any length.
     pub largest_buffer: Option<u64>,
+    /// True if the device says that its memory is the host's.
+    pub unified: bool,
     /// Function called for [`FaultKind::Crash`]. Without it, that fault acts as [`FaultKind::Fail`].
     pub crash: Option<fn()>,
 }
@@ -89,6 +91,7 @@ crate::setters!(NullOptions {
     with_deadlines => deadlines: Deadlines,
     with_memory => memory: impl Into<Option<u64>>,
     with_largest_buffer => largest_buffer: impl Into<Option<u64>>,
+    with_unified => unified: bool,
     with_crash => crash: impl Into<Option<fn()>>,
 });
 
@@ -165,7 +168,8 @@ impl Shared {
 impl NullBackend {
     /// Opens the backend. It passes through the opening phases, so that each can fail.
     pub fn open(options: NullOptions) -> Result<NullBackend> {
-        let (memory, largest) = (options.memory, options.largest_buffer.unwrap_or(u64::MAX));
+        let (memory, unified) = (options.memory, options.unified);
+        let largest = options.largest_buffer.unwrap_or(u64::MAX);
         let shared = Arc::new(Shared { options, stats: Mutex::default() });
         for phase in [Phase::LoadRuntime, Phase::Enumerate, Phase::OpenDevice] {
             let _span = phase::enter(phase, NAME);
@@ -179,6 +183,7 @@ impl NullBackend {
             arch: "NONE".into(),
             uuid: None,
             memory,
+            unified,
             features: Vec::new(),
             overrides: Vec::new(),
             limits: Limits { max_allocation: largest, max_binding: u64::MAX, alignment: 64 },
@@ -231,6 +236,8 @@ impl Backend for NullBackend {
         let _span = phase::enter(Phase::Upload, NAME);
         buffer.check_range(offset, data.len())?;
         self.shared.fault(Phase::Upload, None)?;
+        // Reads a byte of each page, as a copy would.
+        std::hint::black_box(data.iter().step_by(4096).fold(0, |sum, byte| sum ^ byte));
         self.shared.count(|s| s.uploaded_bytes += data.len() as u64);
         Ok(())
     }

@@ -76,6 +76,7 @@ mod qwen2;
 mod qwen3;
 mod qwen35;
 mod qwen3moe;
+mod read_ahead;
 mod recurrent;
 mod session_options;
 mod weights;

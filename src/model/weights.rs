@@ -1,6 +1,7 @@
 //! Loading of weights onto a backend, in few allocations.
 
 use super::memory::check_fits;
+use super::read_ahead::{self, Window};
 use ggml_core::backend::{Backend, Buffer, Slice, Usage};
 use ggml_core::buffers::{BufferLimits, Buffers, Location};
 use ggml_core::error::Error;
@@ -62,9 +63,6 @@ fn check_room(tensors: &Tensors<'_>, backend: &dyn Backend) -> Result<()> {
     }])
 }
 
-/// Bytes of one upload, so that progress is reported within a large tensor.
-const UPLOAD_BYTES: usize = 64 << 20;
-
 fn in_place(
     gguf: &GgufFile,
     tensors: &Tensors<'_>,
@@ -120,19 +118,31 @@ fn upload(
         .iter()
         .map(|&bytes| backend.allocate(bytes, Usage::Weights))
         .collect::<Result<Vec<_>>>()?;
-    let (mut weights, mut done) = (HashMap::new(), 0);
+    let window = Window::of(tensors.iter().map(|t| t.bytes).sum());
+    let (mut weights, mut runs, mut targets) = (HashMap::new(), Vec::new(), Vec::new());
     for (t, place) in tensors.iter().zip(&layout.places) {
-        let slice = Slice { buffer: blocks[place.buffer].clone(), offset: place.offset };
-        let mut end = place.offset;
-        for chunk in gguf.data(t)?.chunks(UPLOAD_BYTES) {
-            gguf.check_length()?;
-            backend.upload(&slice.buffer, end, chunk)?;
-            end += chunk.len();
-            done += chunk.len() as u64;
-            progress(done);
+        let (data, slice) =
+            (gguf.share(t)?, Slice { buffer: blocks[place.buffer].clone(), offset: place.offset });
+        for from in (0..data.len()).step_by(window.upload_bytes()) {
+            runs.push(data.slice(from..data.len().min(from + window.upload_bytes()))?);
+            targets.push((slice.buffer.clone(), slice.offset + from));
         }
         weights.insert(t.name.clone(), slice);
     }
+    let mut done = 0;
+    // The file's pages would take room from the model's.
+    let gives_back = backend.device().unified;
+    read_ahead::each(&runs, window, |i, run| {
+        gguf.check_length()?;
+        let (buffer, offset) = &targets[i];
+        backend.upload(buffer, *offset, run)?;
+        if gives_back {
+            run.give_back();
+        }
+        done += run.len() as u64;
+        progress(done);
+        Ok(())
+    })?;
     Ok(weights)
 }
 

@@ -465,6 +465,7 @@ fn info(
         arch: arch.into(),
         uuid: p.uuid.map(uuid_text),
         memory: Some(p.memory),
+        unified: p.integrated,
         features,
         overrides,
         limits: Limits { max_allocation: largest, max_binding: largest, alignment: ALIGNMENT },

@@ -284,6 +284,7 @@ pub(crate) fn info(
         arch: text(caps.arch.name()),
         uuid: Some(uuid_text(&facts.uuid)),
         memory: Some(facts.local_memory()),
+        unified: facts.unified(),
         features: features(facts, profile, lanes),
         overrides: overrides(options),
         limits: Limits {

@@ -109,6 +109,7 @@ fn device(isa: Isa, threads: usize, options: &CpuOptions) -> DeviceInfo {
         arch: "CPU".into(),
         uuid: None,
         memory: host::total_memory(),
+        unified: true,
         features: vec![
             ("isa".into(), isa.name().into()),
             ("isa_available".into(), available.join(" ")),

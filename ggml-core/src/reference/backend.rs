@@ -143,6 +143,7 @@ impl ReferenceBackend {
             arch: "CPU".into(),
             uuid: None,
             memory: None,
+            unified: true,
             features: vec![("accumulation".into(), "f64".into())],
             overrides: Vec::new(),
             limits: Limits {
