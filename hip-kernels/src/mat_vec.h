@@ -113,7 +113,7 @@ template <class PLACE, u32 SECOND> struct ColumnF32 {
 // F32 from memory, without the norm.
 template <int N> struct FromMemoryF32 {
     typedef ColumnF32<InMemory, 0> Column;
-    static constexpr u32 CHUNK = 1u << 30;
+    static constexpr u32 CHUNK = ~0u;
     static constexpr int WIDE = 8;
     struct Shared {};
     const float *at;
@@ -237,26 +237,28 @@ template <class W, class C, int N, int R> struct MatVec {
     // Loads the step from element `from` of a chunk on, which starts at `chunk`; instead of pieces after its `end` the first one.
     // Where blocks count the elements, the rows' addresses stay the same and only a lane's offset grows.
     template <int E, int COUNT> INLINED void load(Step<E, COUNT> *step, u32 chunk, u32 from, u32 end) {
-        constexpr bool PAIR = PAIRS<COUNT>, FAR = W::BLOCK == 1;
+        constexpr bool PAIR = PAIRS<COUNT>, PLAIN = W::BLOCK == 1;
+        constexpr u32 HALVES = PAIR ? 2 : 1;
         u32 lane = lane_id() * E, known = spread<COUNT>(lane), here[COUNT];
-        u64 base = FAR ? (u64)chunk * W::BYTES : 0;
-        UNROLL for (int r = 0; r < R; r++) row[r] = address_here(row[r]);
+        if (PLAIN && from >= end) from = 0;
+        u32 base = PLAIN ? from : 0;
         UNROLL for (u32 i = 0; i < COUNT; i++) {
-            u32 more = further<E, COUNT>(i);
-            if (PAIR && i > 0) {
-                here[i] = here[0] + more;
-            } else {
-                u32 k = from / (PAIR ? 2 : 1) + lane + more;
-                here[i] = spread<COUNT>(offset_here(k < end / (PAIR ? 2 : 1) ? k : 0));
-            }
+            u32 more = further<E, COUNT>(i), k = (from - base) / HALVES + lane + more;
+            bool inside = k < (end - base) / HALVES;
+            here[i] = PAIR && i > 0 ? here[0] + more : spread<COUNT>(offset_here(inside ? k : 0));
         }
+        if constexpr (!PLAIN) UNROLL for (int r = 0; r < R; r++) row[r] = address_here(row[r]);
         UNROLL for (u32 i = 0; i < COUNT; i++) {
             UNROLL for (int r = 0; r < R; r++) {
-                step->a[i][r] = W::template fetch<E>(row[r] + base, FAR ? here[i] : chunk + here[i]);
-                if constexpr (W::BLOCK > 1) W::settle(&step->a[i][r], known + further<E, COUNT>(i));
+                if constexpr (PLAIN) {
+                    step->a[i][r] = W::template fetch<E>(row[r] + (u64)(chunk + base) * W::BYTES, here[i]);
+                } else {
+                    step->a[i][r] = W::template fetch<E>(row[r], chunk + here[i]);
+                    W::settle(&step->a[i][r], known + further<E, COUNT>(i));
+                }
             }
             if constexpr (!C::IS_LDS) {
-                UNROLL for (int n = 0; n < N; n++) step->b[i][n] = column[n].template fetch<E>(chunk, here[i]);
+                UNROLL for (int n = 0; n < N; n++) step->b[i][n] = column[n].template fetch<E>(chunk + base, here[i]);
             }
         }
         LOADS_FIRST();
@@ -389,7 +391,7 @@ DEVICE void mat_vec(const VecArguments &known, VecShared<SOURCE, N, R> *shared) 
             MatVec<W, typename SOURCE::Column, N, R> t;
             UseStart z;
             {
-                here = arguments_here(here);
+                here = arguments_here(N > 4 ? known : here);
                 const VecOperands &o = here.o;
                 const VecParams &p = here.p;
                 z = start_of_use(o, p, use);
@@ -404,14 +406,18 @@ DEVICE void mat_vec(const VecArguments &known, VecShared<SOURCE, N, R> *shared) 
                 // Where no two groups of elements share bytes, AMD's processors take whole blocks with one column.
                 constexpr bool WHOLE = DEVICE_AMD && N == 1 && W::BLOCK == 32 && W::APART == 0 && SOURCE::WIDE == 16;
                 constexpr int E = W::BLOCK == 1 ? 8 : WHOLE ? 32 : SOURCE::WIDE;
-                NO_UNROLL for (u32 chunk = 0; chunk < p.p.k; chunk += SOURCE::CHUNK) {
+                u32 chunk = 0;
+                NO_UNROLL do {
                     u32 count = minimum(p.p.k - chunk, SOURCE::CHUNK);
                     weights.template run<E>(known, t, p, chunk, SOURCE::CHUNK, count, wanted, [&] INLINED {
                         source.template bring<(W::BLOCK > 1)>(o, p, &shared->source, chunk, count);
                     });
-                }
+                    // Columns that are not brought into LDS are one chunk.
+                    if constexpr (!SOURCE::Column::IS_LDS) break;
+                    chunk += SOURCE::CHUNK;
+                } while (chunk < p.p.k);
             }
-            here = arguments_here(here);
+            here = arguments_here(N > 4 ? known : here);
             const VecOperands &o = here.o;
             const VecParams &p = here.p;
             // The pointers of many columns leave no registers for them.

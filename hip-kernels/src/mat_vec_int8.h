@@ -42,7 +42,7 @@ template <class PLACE> struct ColumnInt8 {
 // Columns that were rounded before.
 template <int N> struct FromMemoryInt8 {
     typedef ColumnInt8<InMemory> Column;
-    static constexpr u32 CHUNK = 1u << 30;
+    static constexpr u32 CHUNK = ~0u;
     static constexpr int WIDE = 16;
     struct Shared {};
     const u8 *q;
