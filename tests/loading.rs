@@ -39,9 +39,11 @@ fn loaded(path: &Path, unified: bool) -> Option<u64> {
     let backend = NullBackend::open(NullOptions::default().with_unified(unified)).expect("a backend");
     assert_eq!(backend.device().unified, unified);
     let mut most = pages.resident().map(|bytes| bytes as u64);
+    eprintln!("DEBUG begin {most:?}");
     let mut look = |_, _| {
         let now = pages.resident().map(|bytes| bytes as u64);
         most = most.max(now);
+        eprintln!("DEBUG {now:?}");
     };
     Model::from_file_with(ModelFile::open(path).expect("a file"), Arc::new(backend), &mut look).expect("a model");
     most
