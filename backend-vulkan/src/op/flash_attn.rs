@@ -290,7 +290,7 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arch::{Caps, MatrixShape, MatrixTypes, SubgroupOps};
+    use crate::arch::{ArchClass, Caps, MatrixShape, MatrixTypes, SubgroupOps};
 
     #[test]
     fn long_caches_are_split_and_short_ones_are_not() {

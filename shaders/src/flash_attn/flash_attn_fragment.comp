@@ -13,7 +13,7 @@
 //   * results are rescaled only if a maximum has changed.
 //
 // Most of a mask is zeros: a subgroup looks at its rows of the next step, and only if they are not all zeros adds them. The step
-// with a mask has its own code. In one loop, the branch between products and soft-max takes an eighth of the time (H200).
+// with a mask has its own code.
 //
 // A result that is not finite may come from a position that is hidden from its row: then the rows of the subgroup are computed
 // again, one by one, without the hidden positions.

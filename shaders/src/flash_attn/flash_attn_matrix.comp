@@ -20,7 +20,7 @@
 // some units, and more with larger ones (8e-7 with a standard deviation of 13). Rounded weights would add 4e-8.
 //
 // Positions at the beginning and at the end that the mask hides from all rows are skipped: half of a causal prompt, all but the
-// window of a sliding one. The search checks 128 at a time. From the first infinite or NaN value on, products with values (of
+// window of a sliding one. Each subgroup checks 128 at a time. From the first infinite or NaN value on, products with values (of
 // its stage) are computed one by one and skip the positions that are hidden from their row.
 //
 // If tokens and heads are too few for the device, the positions are divided as evenly as possible into up to MOST_SPLITS
