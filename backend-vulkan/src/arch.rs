@@ -158,6 +158,8 @@ pub struct Caps {
     pub int_dot_mixed: bool,
     /// Cooperative matrices of subgroup scope; empty if unsupported.
     pub matrices: Vec<MatrixShape>,
+    /// True if sums of cooperative matrices can become operands, and be read row by row.
+    pub matrix_rows: bool,
     /// True if ordinary instructions take the place of the matrix units: slow, for tests.
     pub emulated_matrices: bool,
     /// Maximum window of an operand in bytes (`maxStorageBufferRange`, or a lower limit from the options).
@@ -172,6 +174,8 @@ pub struct Caps {
     pub waves_per_simd: Option<u32>,
     /// Number of compute units, if the driver reports it.
     pub compute_units: Option<u32>,
+    /// True if the driver computes on the processor, whatever the class.
+    pub software: bool,
 }
 
 #[cfg(test)]
@@ -200,6 +204,7 @@ impl Caps {
             int_dot_signed: false,
             int_dot_mixed: false,
             matrices: Vec::new(),
+            matrix_rows: false,
             emulated_matrices: false,
             max_binding: 1 << 27,
             binding_alignment,
@@ -207,6 +212,7 @@ impl Caps {
             push_constant_bytes: 256,
             waves_per_simd: None,
             compute_units: None,
+            software: false,
         }
     }
 }

@@ -9,6 +9,8 @@ pub enum Route {
     MatrixProducts,
     /// Attention of many tokens on cooperative matrices.
     MatrixAttention,
+    /// The same with scores in registers, by operations on rows of cooperative matrices.
+    MatrixRows,
     /// Tiles of large products shared between work-groups.
     SharedTiles,
     /// Products of many columns by dot products of bytes.
@@ -27,6 +29,7 @@ impl Table for Route {
     const ALL: &'static [Route] = &[
         Route::MatrixProducts,
         Route::MatrixAttention,
+        Route::MatrixRows,
         Route::SharedTiles,
         Route::DotTiles,
         Route::DotVectors,
@@ -48,6 +51,12 @@ impl Table for Route {
                 about: "attention of prompts on matrix units (cooperative matrices)",
                 plain: "tiles in registers",
                 on_top_of: None,
+            },
+            Route::MatrixRows => &Row {
+                name: "vulkan.matrix-rows",
+                about: "scores of attention of prompts stay in registers (VK_NV_cooperative_matrix2)",
+                plain: "scores pass through workgroup-shared memory",
+                on_top_of: Some("vulkan.matrix-attention"),
             },
             Route::SharedTiles => &Row {
                 name: "vulkan.shared-tiles",

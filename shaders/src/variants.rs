@@ -7,7 +7,7 @@
 //! A variant is named after its choices, one from each axis, joined by `_`: `lane_probe` has the variants
 //! `basic` and `full`.
 
-use crate::table::{Axis, Choice, Optimize, Source};
+use crate::table::{Axis, Choice, Optimize, Source, Target};
 
 /// Every shader.
 pub const SOURCES: &[Source] = &[
@@ -18,6 +18,7 @@ pub const SOURCES: &[Source] = &[
     Source::new("delta_net", "delta_chunk"),
     Source::new("delta_net", "delta_net"),
     Source::new("delta_net", "delta_walk"),
+    Source::new("flash_attn", "flash_attn_fragment").axes(&[KEYS_OF_MATRICES, MATRICES_BY_ROWS]),
     Source::new("flash_attn", "flash_attn_matrix").axes(&[KEYS_OF_MATRICES, MATRICES]),
     Source::new("flash_attn", "flash_attn_tile").axes(&[KEYS]),
     Source::new("flash_attn", "flash_attn_vec").axes(&[KEYS]),
@@ -175,6 +176,9 @@ const MATRICES: Axis = &[
     Choice::new("matrix", &[]).optimize(Optimize::Off),
     Choice::new("emulated", &[("EMULATED", "1")]),
 ];
+
+/// The same, with operations on rows of sums. The extension needs SPIR-V 1.6.
+const MATRICES_BY_ROWS: Axis = &[MATRICES[0].target(Target::Vulkan13), MATRICES[1]];
 
 /// Types of the destination rows of SET_ROWS.
 const DESTINATIONS: Axis = &[

@@ -240,6 +240,7 @@ pub(crate) fn open(options: &VulkanOptions, purpose: Purpose) -> Result<(Arc<Dev
     phase::learnt("driver", &format!("{} {}", facts.driver, facts.driver_info));
     let choice = Choice::read(&facts, options)?;
     facts.support.features.matrices = choice.wants_matrices();
+    facts.support.features.matrix_rows &= facts.support.features.matrices;
     if facts.support.features.matrices {
         facts.caps.matrices = physical::matrices(&instance, physical);
     }

@@ -173,8 +173,13 @@ pub(super) fn lacks(profile: &Profile, route: Route) -> Option<&'static str> {
     };
     match route {
         Route::MatrixProducts => units(profile),
-        Route::MatrixAttention if !subgroup.shuffle => Some("subgroup shuffles are missing or wrong"),
-        Route::MatrixAttention => units(profile),
+        Route::MatrixAttention | Route::MatrixRows if !subgroup.shuffle || !subgroup.ballot => {
+            Some("subgroup shuffles or ballots are missing or wrong")
+        }
+        Route::MatrixRows if !profile.caps.matrix_rows && !profile.caps.emulated_matrices => {
+            Some("the device has no operations on rows of cooperative matrices")
+        }
+        Route::MatrixAttention | Route::MatrixRows => units(profile),
         Route::SharedTiles if tuning.streamed.is_none() && !profile.caps.small_shared_tiles => {
             Some("no shared tile was measured for devices of its class")
         }

@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(uses[0].lacks.as_deref(), Some("shaders cannot compute in F16"));
         // Shared tiles are part of the units: a device that could have these could have them too.
         let (_, [uses, _]) = choice("", &[]).decide(Caps { matrices: Vec::new(), ..caps(ArchClass::Nvidia) });
-        assert_eq!((uses[2].name.as_str(), &uses[2].lacks), ("vulkan.shared-tiles", &None));
+        assert_eq!((uses[3].name.as_str(), &uses[3].lacks), ("vulkan.shared-tiles", &None));
         let (profile, [uses, _]) = choice("all", &[]).decide(without);
         assert!(!uses[0].used && !profile.routes.has(Route::MatrixProducts));
         assert_eq!(uses[0].why, "the device has no suitable cooperative matrices");

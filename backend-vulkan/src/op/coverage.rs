@@ -21,8 +21,9 @@ fn kernel(spec: &PipelineSpec) -> Kernel {
     (spec.shader, if spec.shader.starts_with("mul_mat_id") { form } else { spec.variant })
 }
 
-/// Returns a device with all optional features of its class; dot products of bytes only if `bytes` is true.
-fn device(arch: ArchClass, matrices: Matrices, bytes: bool) -> Profile {
+/// Returns a device with all optional features of its class; dot products of bytes only if `bytes` is true, operations on
+/// rows of matrices only if `rows` is.
+fn device(arch: ArchClass, matrices: Matrices, [bytes, rows]: [bool; 2]) -> Profile {
     let lanes = if matches!(arch, ArchClass::AmdGcn | ArchClass::AmdCdna) { 64 } else { 32 };
     let profile = Profile::new(Caps {
         subgroup_min: lanes,
@@ -37,6 +38,7 @@ fn device(arch: ArchClass, matrices: Matrices, bytes: bool) -> Profile {
         int_dot: bytes,
         int_dot_signed: bytes,
         matrices: vec![MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 }],
+        matrix_rows: rows,
         emulated_matrices: matrices == Matrices::Emulated,
         ..Caps::imagined(arch, 64)
     });
@@ -67,7 +69,8 @@ fn the_catalogue_takes_every_kernel_of_products_and_attention() {
     let mut missing = BTreeSet::new();
     for arch in ArchClass::ALL {
         let forms = [Matrices::Off, Matrices::Units, Matrices::Emulated];
-        let devices = forms.into_iter().flat_map(|form| [false, true].map(|bytes| device(arch, form, bytes)));
+        let devices =
+            forms.into_iter().flat_map(|form| [false, true].map(|more| device(arch, form, [more; 2])));
         let (mut all, mut taken) = (BTreeSet::new(), BTreeSet::new());
         for profile in devices {
             all.extend(all_pipelines(&profile).iter().map(kernel));
@@ -96,7 +99,7 @@ fn every_route_is_taken_by_a_case() {
     let mechanisms = [Route::ParallelCompilation];
     for &route in Route::ALL.iter().filter(|route| !mechanisms.contains(route)) {
         let taken = ArchClass::ALL.iter().any(|&arch| {
-            let mut profile = device(arch, Matrices::Units, true);
+            let mut profile = device(arch, Matrices::Units, [true; 2]);
             profile.caps.small_shared_tiles = true;
             let without = Profile { routes: profile.routes.without(route), ..profile.clone() };
             profile.uses(route) && cases.iter().any(|c| pipelines(&profile, c) != pipelines(&without, c))
@@ -109,7 +112,7 @@ fn every_route_is_taken_by_a_case() {
 /// products do.
 #[test]
 fn the_catalogue_has_products_with_shared_tiles() {
-    let mut profile = device(ArchClass::Nvidia, Matrices::Units, false);
+    let mut profile = device(ArchClass::Nvidia, Matrices::Units, [false; 2]);
     let cases = catalogue::cases();
     let routes = profile.routes;
     let mut sharing = |is_used: bool, small: bool| {

@@ -1,8 +1,8 @@
 //! FLASH_ATTN_EXT: a kernel for few tokens, which may split the positions, one for many tokens, and one for
 //! many tokens on matrix units.
 
+use super::matrix_forms::{LONGEST_ROW, MatrixForm, matrix_splits};
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
-use crate::arch::ArchClass;
 use crate::device::profile::Profile;
 use crate::pipeline::PipelineSpec;
 use crate::route::Route;
@@ -20,15 +20,8 @@ const SPLIT_ROW: u32 = 128;
 const VEC_SUMS: u32 = 4096;
 /// Maximum length of the rows of v in the kernel for many tokens.
 const TILE_ROW: u32 = 512;
-/// Tokens that a group of subgroups computes together on matrix units.
-const MATRIX_TOKENS: u32 = 16;
-/// Maximum row length on matrix units.
-const LONGEST_ROW: u32 = 576;
 /// Maximum splits of the positions that a work-group can join.
 const MAX_VEC_SPLITS: u32 = 64;
-/// Maximum splits on matrix units, and the minimum positions of a split there.
-const MAX_MATRIX_SPLITS: u32 = 8;
-const MIN_SPLIT: u32 = 256;
 
 /// Work distribution of the kernel for few tokens, for a row length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,108 +86,10 @@ fn tile_spec(profile: &Profile, variant: &'static str, dv: u32, aligned: bool) -
     // Positions of v that are staged at a time: usually no more than the staging memory of queries and keys
     // holds.
     let positions = if quads <= 2 { 16 } else { 8 };
-    let constants = [t.workgroup, t.br, t.bc, t.sc, quads, positions, aligned as u32];
+    // Compilers for processors take long, and nothing there waits for memory.
+    let ahead = !profile.caps.software;
+    let constants = [t.workgroup, t.br, t.bc, t.sc, quads, positions, aligned.into(), ahead.into()];
     pipeline("flash_attn_tile", variant, &constants)
-}
-
-/// Work distribution of the kernel on matrix units, for a row length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct MatrixForm {
-    /// Positions of a step.
-    positions: u32,
-    /// Subgroups that share rows.
-    row_subgroups: u32,
-    /// Groups of subgroups that share rows, in a work-group; each group has 16 tokens.
-    groups: u32,
-    /// Steps whose keys and values workgroup-shared memory holds.
-    stages: u32,
-    /// Work-groups that a compute unit holds at a time, as registers allow.
-    resident: u32,
-}
-
-impl MatrixForm {
-    /// Returns the candidate forms, the best first. `row`: the longest row of q, k and v. Where registers do
-    /// not hold a whole row, as few subgroups as possible share it, because each of them computes the scores.
-    fn all(profile: &Profile, row: u32, emulated: bool, dtype: DType) -> &'static [MatrixForm] {
-        const fn form(positions: u32, row_subgroups: u32, groups: u32) -> MatrixForm {
-            MatrixForm { positions, row_subgroups, groups, stages: 1, resident: 2 }
-        }
-        const SHORT: &[MatrixForm] = &[form(64, 1, 4)];
-        const WHOLE: &[MatrixForm] = &[form(32, 1, 4), form(32, 2, 2)];
-        // On an H200, 512 tokens of 32 heads of 128 over 4608 positions run at 98.0 Tflop/s with two stages,
-        // 95.4 with one. A model of half a billion weights with 14 heads of 64 elements after 4096 other
-        // tokens computes 49,600 tokens per second with `SHORT_OF_NVIDIA`, 47,200 with two stages, and 48,700
-        // with 64 positions.
-        const STAGED: &[MatrixForm] =
-            &[MatrixForm { stages: 2, ..form(32, 1, 4) }, form(32, 1, 4), form(32, 2, 2)];
-        const SHORT_OF_NVIDIA: &[MatrixForm] = &[MatrixForm { resident: 3, ..form(32, 1, 4) }];
-        const HALVES: &[MatrixForm] = &[form(32, 2, 4), form(32, 2, 2)];
-        const QUARTERS: &[MatrixForm] = &[form(32, 4, 2), form(32, 4, 1)];
-        // On an H200, latents over 4096 positions run at 36.2, 38.8, 40.9 and 40.8 Tflop/s with (32, 4, 1),
-        // (16, 4, 1), (16, 4, 2) and (16, 8, 2), without matrix units at 6.1.
-        const LONG: &[MatrixForm] = &[form(16, 4, 2), form(16, 4, 1)];
-        // With four subgroups per row Mesa's compiler spills 384 registers for Navi 31, with eight none.
-        // None of these was measured on an AMD card.
-        const LONG_OF_RDNA3: &[MatrixForm] = &[form(16, 8, 2), form(16, 8, 1)];
-        let whole = longest_whole_row(profile);
-        match row {
-            // Emulation executes both stage counts, so that they are tested without a card.
-            _ if row <= whole && emulated => STAGED,
-            ..=64 if profile.caps.arch == ArchClass::Nvidia => SHORT_OF_NVIDIA,
-            _ if row <= whole && profile.caps.arch == ArchClass::Nvidia => STAGED,
-            ..=64 if !dtype.is_quantized() => SHORT,
-            _ if row <= whole => WHOLE,
-            _ if row <= 256.min(2 * whole) => HALVES,
-            _ if row <= 256 => QUARTERS,
-            ..=LONGEST_ROW if profile.caps.arch == ArchClass::AmdRdna3 => LONG_OF_RDNA3,
-            ..=LONGEST_ROW => LONG,
-            _ => &[],
-        }
-    }
-
-    fn subgroups(&self) -> u32 {
-        self.row_subgroups * self.groups
-    }
-
-    fn tokens(&self) -> u32 {
-        MATRIX_TOKENS * self.groups
-    }
-
-    /// Returns the workgroup-shared memory in bytes, given the lengths of keys and values in units of 16:
-    /// steps, scores, factors; the queries if emulated. Values of quantised types are sums of two.
-    fn shared_bytes(&self, sixteens: [u32; 2], dtype: DType, emulated: bool) -> u32 {
-        let [k_stride, v_stride] = sixteens.map(|n| 2 * n.next_multiple_of(self.row_subgroups) + 1);
-        let summands = if dtype.is_quantized() { 2 } else { 1 };
-        let (keys, values) = (self.positions * k_stride, summands * self.positions * v_stride);
-        let (strips, score_row) = (self.subgroups() * 64, self.tokens() * (self.positions / 4 + 1));
-        let operands_and_scores = if self.row_subgroups > 1 {
-            keys.max(values) + (self.row_subgroups * score_row).max(score_row + strips)
-        } else {
-            self.stages * (keys.max(strips) + values) + score_row
-        };
-        let step = operands_and_scores + self.tokens() / 4;
-        let queries = self.tokens() * k_stride;
-        16 * if emulated { step + queries } else { step.max(queries) } + 4 * (2 + self.stages)
-    }
-}
-
-/// Returns the number of splits of the positions with which `groups` work-groups fill the device without a
-/// second round: on an H200 336 work-groups of 48 steps take longer than 224 of 72 where a compute unit holds
-/// two at a time.
-fn matrix_splits(profile: &Profile, form: &MatrixForm, groups: u64, positions: u32) -> u32 {
-    let concurrent = u64::from(form.resident) * profile.units();
-    let wanted = (concurrent / groups.max(1)).clamp(1, MAX_MATRIX_SPLITS.into()) as u32;
-    wanted.min(positions / MIN_SPLIT).max(1)
-}
-
-/// Returns the maximum row length of q, k and v that a subgroup holds whole: queries and results stay in
-/// registers. RDNA3's units need each value of an operand twice.
-fn longest_whole_row(profile: &Profile) -> u32 {
-    match profile.caps.arch {
-        ArchClass::AmdRdna3 => 64,
-        ArchClass::Nvidia => 256,
-        _ => 128,
-    }
 }
 
 /// Returns the pipeline on matrix units and its form for rows of `d` elements of q and k, and `dv` of v, if
@@ -212,18 +107,22 @@ fn matrix_spec(
     let lanes = profile.matrix_lanes().filter(|lanes| [32, 64].contains(lanes))?;
     let emulated = caps.emulated_matrices;
     let sixteens = [d, dv].map(|n| n.div_ceil(16));
-    let fits = |form: &&MatrixForm| {
+    let fits = |form: &MatrixForm| {
         form.subgroups() * lanes <= caps.max_invocations
             && form.shared_bytes(sixteens, dtype, emulated) <= caps.shared_bytes
     };
-    let form = *MatrixForm::all(profile, d.max(dv), emulated, dtype).iter().find(fits)?;
+    let form = MatrixForm::choose(profile, d.max(dv), dtype, fits)?;
     let spec = || {
         let variant = if emulated { software } else { units };
         let MatrixForm { positions, row_subgroups, stages, .. } = form;
         let subgroups = form.subgroups();
-        let constants =
-            [subgroups * lanes, sixteens[0], sixteens[1], positions, row_subgroups, subgroups, stages];
-        let spec = pipeline("flash_attn_matrix", variant, &constants);
+        let begin = [subgroups * lanes, sixteens[0], sixteens[1], positions];
+        let spec = if form.in_registers {
+            pipeline("flash_attn_fragment", variant, &[&begin[..], &[subgroups, stages]].concat())
+        } else {
+            let constants = [&begin[..], &[row_subgroups, subgroups, stages]].concat();
+            pipeline("flash_attn_matrix", variant, &constants)
+        };
         (PipelineSpec { subgroup: caps.subgroup_control.then_some(lanes), ..spec }, form)
     };
     (usual && wanted).then(spec)
@@ -391,7 +290,7 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arch::{Caps, MatrixShape, MatrixTypes, SubgroupOps};
+    use crate::arch::{ArchClass, Caps, MatrixShape, MatrixTypes, SubgroupOps};
 
     #[test]
     fn long_caches_are_split_and_short_ones_are_not() {
@@ -425,7 +324,7 @@ mod tests {
                 subgroup_min: lanes,
                 subgroup_max: lanes,
                 subgroup_default: lanes,
-                subgroup: SubgroupOps { shuffle: true, ..SubgroupOps::default() },
+                subgroup: SubgroupOps { shuffle: true, ballot: true, ..SubgroupOps::default() },
                 ..Caps::imagined(ArchClass::Nvidia, 16)
             };
             let spec = matrix_spec(&Profile::new(caps), precision, dtype, d);
@@ -434,37 +333,54 @@ mod tests {
         let of =
             |matrices, shape, precision, d, lanes| of_type(DType::F16, matrices, shape, precision, d, lanes);
         let (exact, fast, units) = (Precision::Exact, Precision::Fast, false);
-        let form = |variant, constants: [u32; 7]| Some((variant, constants.to_vec()));
-        assert_eq!(of(units, shape, fast, [128, 64], 32), form("f16_matrix", [128, 8, 4, 32, 1, 4, 2]));
-        assert_eq!(of(units, shape, fast, [40, 24], 64), form("f16_matrix", [256, 3, 2, 32, 1, 4, 1]));
-        assert_eq!(of(true, shape, fast, [64, 64], 64), form("f16_emulated", [256, 4, 4, 32, 1, 4, 2]));
+        let form = |variant, constants: &[u32]| Some((variant, constants.to_vec()));
+        assert_eq!(of(units, shape, fast, [128, 64], 32), form("f16_matrix", &[128, 8, 4, 32, 1, 4, 2]));
+        assert_eq!(of(units, shape, fast, [40, 24], 64), form("f16_matrix", &[256, 3, 2, 32, 1, 4, 1]));
+        assert_eq!(of(true, shape, fast, [64, 64], 64), form("f16_emulated", &[256, 4, 4, 32, 4, 2]));
         assert_eq!(
             of(true, shape, fast, [128, 128], 64),
-            form("f16_emulated", [256, 8, 8, 32, 1, 4, 1]),
+            form("f16_emulated", &[256, 8, 8, 32, 4, 1]),
             "shared memory"
         );
         assert_eq!(of(units, shape, exact, [64, 64], 32), None);
-        assert_eq!(of(units, shape, fast, [256, 64], 32), form("f16_matrix", [128, 16, 4, 32, 1, 4, 1]));
-        assert_eq!(of(units, shape, fast, [576, 512], 32), form("f16_matrix", [256, 36, 32, 16, 4, 8, 1]));
+        assert_eq!(of(units, shape, fast, [256, 64], 32), form("f16_matrix", &[128, 16, 4, 32, 1, 4, 1]));
+        assert_eq!(of(units, shape, fast, [576, 512], 32), form("f16_matrix", &[256, 36, 32, 16, 4, 8, 1]));
         assert_eq!(of(units, shape, fast, [584, 512], 32), None);
         assert_eq!(of(units, shape, fast, [64, 64], 16), None);
         assert_eq!(of(units, MatrixShape { k: 8, ..shape }, fast, [64, 64], 32), None);
         let blocks = |dtype, d| of_type(dtype, units, shape, fast, d, 32);
-        assert_eq!(blocks(DType::Q4_0, [128, 96]), form("q4_0_matrix", [128, 8, 6, 32, 1, 4, 1]));
-        assert_eq!(blocks(DType::Q8_0, [576, 512]), form("q8_0_matrix", [256, 36, 32, 16, 4, 8, 1]));
-        assert_eq!(blocks(DType::Q8_0, [256, 256]), form("q8_0_matrix", [128, 16, 16, 32, 2, 4, 1]));
+        assert_eq!(blocks(DType::Q4_0, [128, 96]), form("q4_0_matrix", &[128, 8, 6, 32, 1, 4, 1]));
+        assert_eq!(blocks(DType::Q8_0, [576, 512]), form("q8_0_matrix", &[256, 36, 32, 16, 4, 8, 1]));
+        assert_eq!(blocks(DType::Q8_0, [256, 256]), form("q8_0_matrix", &[128, 16, 16, 32, 2, 4, 1]));
         assert_eq!(blocks(DType::F32, [64, 64]), None);
     }
 
-    /// Checks that the positions are split when work-groups are few and positions many.
+    /// Checks that scores stay in registers where the device has operations on rows of matrices, if the rows are short.
     #[test]
-    fn positions_are_split_where_tokens_are_few() {
-        let caps = Caps { compute_units: Some(132), ..Caps::imagined(ArchClass::Nvidia, 16) };
+    fn scores_stay_in_registers_where_they_can() {
+        let caps = Caps {
+            matrices: vec![MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 }],
+            matrix_rows: true,
+            fp16: true,
+            shared_bytes: 48 << 10,
+            subgroup_min: 32,
+            subgroup_max: 32,
+            subgroup_default: 32,
+            subgroup: SubgroupOps { shuffle: true, ballot: true, ..SubgroupOps::default() },
+            ..Caps::imagined(ArchClass::Nvidia, 16)
+        };
         let profile = Profile::new(caps);
-        let form = MatrixForm::all(&profile, 64, false, DType::F16)[0];
-        let of = |groups, positions| matrix_splits(&profile, &form, groups, positions);
-        assert_eq!([of(256, 4608), of(112, 4608), of(28, 4608), of(1, 1 << 20)], [1, 3, 8, 8]);
-        assert_eq!([of(28, 511), of(28, 512), of(28, 1100)], [1, 2, 4]);
+        let of = |dtype, d: [u32; 2]| {
+            let (spec, form) =
+                matrix_spec(&profile, Precision::Fast, dtype, d).expect("a kernel on matrix units");
+            assert_eq!(form.in_registers, spec.shader == "flash_attn_fragment");
+            (spec.shader, spec.specialization)
+        };
+        let fragment = |constants: [u32; 6]| ("flash_attn_fragment", constants.to_vec());
+        assert_eq!(of(DType::F16, [64, 64]), fragment([128, 4, 4, 64, 4, 2]));
+        assert_eq!(of(DType::F16, [128, 40]), fragment([128, 8, 3, 32, 4, 2]));
+        assert_eq!(of(DType::Q8_0, [128, 128]), fragment([128, 8, 8, 32, 4, 1]), "shared memory");
+        assert_eq!(of(DType::F16, [256, 64]).0, "flash_attn_matrix");
     }
 
     /// Checks that no subgroup is incomplete, of those sizes between which a driver may choose.

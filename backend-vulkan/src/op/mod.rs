@@ -24,6 +24,7 @@ pub mod gate;
 pub mod glu;
 mod grid;
 pub mod heads;
+mod matrix_forms;
 pub mod mul_mat;
 pub mod mul_mat_id;
 pub mod norm;

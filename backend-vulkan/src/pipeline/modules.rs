@@ -127,6 +127,9 @@ fn lacking(interface: &Interface, support: &ShaderSupport) -> Option<String> {
         "StorageBuffer8BitAccess" => f.storage8,
         "VulkanMemoryModel" => f.memory_model,
         "CooperativeMatrixKHR" => f.matrices,
+        "CooperativeMatrixReductionsNV"
+        | "CooperativeMatrixConversionsNV"
+        | "CooperativeMatrixPerElementOperationsNV" => f.matrix_rows,
         "WorkgroupMemoryExplicitLayoutKHR" | "WorkgroupMemoryExplicitLayout16BitAccessKHR" => f.shared_views,
         "DotProduct" | "DotProductInputAll" | "DotProductInput4x8Bit" | "DotProductInput4x8BitPacked" => {
             f.int_dot

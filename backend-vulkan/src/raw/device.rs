@@ -1,7 +1,7 @@
 //! A logical device with its single queue.
 
 use super::fault;
-use super::features::Features;
+use super::features::{Features, MatrixRowFeatures};
 use super::instance::Instance;
 use super::physical::Facts;
 use super::queue::Queue;
@@ -311,6 +311,7 @@ fn create(
     let mut dot =
         vk::PhysicalDeviceShaderIntegerDotProductFeatures::default().shader_integer_dot_product(true);
     let mut matrix = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default().cooperative_matrix(true);
+    let mut rows = MatrixRowFeatures::new(true);
     let mut views = vk::PhysicalDeviceWorkgroupMemoryExplicitLayoutFeaturesKHR::default()
         .workgroup_memory_explicit_layout(true)
         .workgroup_memory_explicit_layout16_bit_access(true);
@@ -331,6 +332,9 @@ fn create(
     }
     if f.matrices {
         info = info.push_next(&mut matrix);
+    }
+    if f.matrix_rows {
+        info = info.push_next(&mut rows);
     }
     if f.shared_views {
         info = info.push_next(&mut views);

@@ -1,7 +1,7 @@
 //! Detection of device features and extensions; the backend enables the ones it finds.
 
 use ash::{amd, ext, khr, nv, vk};
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 
 /// Optional features that are enabled if supported. Each flag is true if the device has the feature.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub(crate) struct Features {
     pub(crate) int_dot: bool,
     /// Cooperative matrices.
     pub(crate) matrices: bool,
+    /// Conversions of sums to operands, reductions of rows and functions of elements of cooperative matrices.
+    pub(crate) matrix_rows: bool,
     /// Several views of workgroup-shared memory, including views of 16-bit types.
     pub(crate) shared_views: bool,
     /// The Vulkan memory model with device scope. True only with both, because without device scope no shader
@@ -72,6 +74,51 @@ impl Extensions {
     }
 }
 
+/// `VkPhysicalDeviceCooperativeMatrix2FeaturesNV`, which is newer than ash.
+#[repr(C)]
+pub(super) struct MatrixRowFeatures {
+    s_type: vk::StructureType,
+    p_next: *mut c_void,
+    workgroup_scope: vk::Bool32,
+    flexible_dimensions: vk::Bool32,
+    reductions: vk::Bool32,
+    conversions: vk::Bool32,
+    per_element: vk::Bool32,
+    tensor_addressing: vk::Bool32,
+    block_loads: vk::Bool32,
+}
+
+// SAFETY: the structure begins with its type and the pointer to the next, as all in a chain do, has the members that
+// VK_NV_cooperative_matrix2 gives it, and is allowed in these two chains.
+unsafe impl vk::ExtendsPhysicalDeviceFeatures2 for MatrixRowFeatures {}
+// SAFETY: as above.
+unsafe impl vk::ExtendsDeviceCreateInfo for MatrixRowFeatures {}
+
+impl MatrixRowFeatures {
+    /// The name of the extension.
+    const NAME: &'static CStr = c"VK_NV_cooperative_matrix2";
+
+    /// Creates the structure with `wanted` for the features that [`Features::matrix_rows`] stands for.
+    pub(super) fn new(wanted: bool) -> MatrixRowFeatures {
+        let (no, wanted) = (vk::FALSE, vk::Bool32::from(wanted));
+        MatrixRowFeatures {
+            s_type: vk::StructureType::from_raw(1_000_593_000),
+            p_next: std::ptr::null_mut(),
+            workgroup_scope: no,
+            flexible_dimensions: no,
+            reductions: wanted,
+            conversions: wanted,
+            per_element: wanted,
+            tensor_addressing: no,
+            block_loads: no,
+        }
+    }
+
+    fn all(&self) -> bool {
+        [self.reductions, self.conversions, self.per_element].map(yes) == [true; 3]
+    }
+}
+
 fn yes(flag: vk::Bool32) -> bool {
     flag != vk::FALSE
 }
@@ -88,6 +135,7 @@ impl Features {
         let size_control = core13 || ext.has(ext::subgroup_size_control::NAME);
         let int_dot = core13 || ext.has(khr::shader_integer_dot_product::NAME);
         let matrices = ext.has(khr::cooperative_matrix::NAME);
+        let matrix_rows = matrices && ext.has(MatrixRowFeatures::NAME);
         let shared_views = ext.has(khr::workgroup_memory_explicit_layout::NAME);
         let executable = ext.has(khr::pipeline_executable_properties::NAME);
         let fault = ext.has(ext::device_fault::NAME);
@@ -96,6 +144,7 @@ impl Features {
         let mut size = vk::PhysicalDeviceSubgroupSizeControlFeatures::default();
         let mut dot = vk::PhysicalDeviceShaderIntegerDotProductFeatures::default();
         let mut matrix = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default();
+        let mut rows = MatrixRowFeatures::new(false);
         let mut views = vk::PhysicalDeviceWorkgroupMemoryExplicitLayoutFeaturesKHR::default();
         let mut statistics = vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR::default();
         let mut faults = vk::PhysicalDeviceFaultFeaturesEXT::default();
@@ -108,6 +157,9 @@ impl Features {
         }
         if matrices {
             chain = chain.push_next(&mut matrix);
+        }
+        if matrix_rows {
+            chain = chain.push_next(&mut rows);
         }
         if shared_views {
             chain = chain.push_next(&mut views);
@@ -135,6 +187,7 @@ impl Features {
             full_subgroups: yes(size.compute_full_subgroups),
             int_dot: yes(dot.shader_integer_dot_product),
             matrices: yes(matrix.cooperative_matrix),
+            matrix_rows: rows.all(),
             shared_views: yes(views.workgroup_memory_explicit_layout)
                 && yes(views.workgroup_memory_explicit_layout16_bit_access),
             memory_model: yes(v12.vulkan_memory_model) && yes(v12.vulkan_memory_model_device_scope),
@@ -157,6 +210,7 @@ impl Features {
             (old && (self.subgroup_size || self.full_subgroups), ext::subgroup_size_control::NAME),
             (old && self.int_dot, khr::shader_integer_dot_product::NAME),
             (self.matrices, khr::cooperative_matrix::NAME),
+            (self.matrix_rows, MatrixRowFeatures::NAME),
             (self.shared_views, khr::workgroup_memory_explicit_layout::NAME),
             (self.executable, khr::pipeline_executable_properties::NAME),
             (self.marker, amd::buffer_marker::NAME),

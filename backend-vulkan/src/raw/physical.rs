@@ -364,6 +364,7 @@ fn caps(p: &Properties, features: &Features) -> Caps {
         int_dot_signed: dot.integer_dot_product_accumulating_saturating4x8_bit_packed_signed_accelerated != 0,
         int_dot_mixed,
         matrices: Vec::new(),
+        matrix_rows: features.matrix_rows,
         emulated_matrices: false,
         max_binding: u64::from(limits.max_storage_buffer_range),
         binding_alignment: limits.min_storage_buffer_offset_alignment.max(4),
@@ -379,6 +380,7 @@ fn caps(p: &Properties, features: &Features) -> Caps {
             .map(compute_units)
             .or(p.nv.map(|nv| nv.shader_sm_count))
             .filter(|&units| units > 0),
+        software: p.core.device_type == vk::PhysicalDeviceType::CPU,
     }
 }
 

@@ -254,6 +254,9 @@ pub(super) fn cases() -> Vec<Case> {
         case_with_hidden_cells(extents(20, 12, 3, 33, 2, 1, 1), f16, false),
         case_with_hidden_cells(extents(64, 64, 19, 96, 4, 2, 1), f16, false),
         case_with_hidden_cells(extents(64, 64, 19, 45, 4, 1, 1), f32, true),
+        // Positions in splits, whose rows are computed again one by one where scores stay in registers; blocks.
+        case_with_hidden_cells(extents(64, 64, 21, 1100, 4, 2, 1), f16, true),
+        case_with_hidden_cells(extents(128, 96, 19, 80, 2, 1, 1), DType::Q8_0, true),
         case_with_nan(1, 300, f16),
         case_with_nan(19, 96, f32),
         // Long rows.

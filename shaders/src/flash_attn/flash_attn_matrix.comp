@@ -20,7 +20,7 @@
 // some units, and more with larger ones (8e-7 with a standard deviation of 13). Rounded weights would add 4e-8.
 //
 // Positions at the beginning and at the end that the mask hides from all rows are skipped: half of a causal prompt, all but the
-// window of a sliding one. The search checks 128 at a time. From the first infinite or NaN value on, products with values (of
+// window of a sliding one. Each subgroup checks 128 at a time. From the first infinite or NaN value on, products with values (of
 // its stage) are computed one by one and skip the positions that are hidden from their row.
 //
 // If tokens and heads are too few for the device, the positions are divided as evenly as possible into up to MOST_SPLITS
@@ -36,6 +36,7 @@
 
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_ballot : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 
@@ -68,8 +69,6 @@ const uint MATRIX_K = 16;
 // Tokens of the subgroups that share rows, and of the work-group.
 const uint ROWS = MATRIX_N;
 const uint BR = SUBGROUPS / SHARES * ROWS;
-// Positions that are checked together for visibility to any row; splits are multiples of these.
-const uint SOUGHT = 128;
 const uint MOST_SPLITS = 8;
 // Groups of 16 in a share.
 const uint K_OWN = (KD + SHARES - 1) / SHARES;
@@ -129,6 +128,13 @@ void shares_done() {
         barrier();
     } else {
         subgroup_done();
+    }
+}
+
+// Stores the loaded values of a stage.
+void receive_values(uint stage) {
+    if (receive_v(stage * STAGE + V0)) {
+        atomicOr(wild[stage], 1u, gl_ScopeWorkgroup, gl_StorageSemanticsNone, gl_SemanticsRelaxed);
     }
 }
 
@@ -217,7 +223,7 @@ void main() {
     const uint brought = row0 + of_rows / BRINGERS;
     const uint bringer = of_rows % BRINGERS;
     const uint row_q = p.off_0 + head * p.nbq_1 + batch * p.nbq_2 + min(token0 + brought, p.ne_0 - 1) * p.nbq_0;
-    const uint exponent = exponent_of(row_q, bringer);
+    const uint exponent = exponent_of(row_q, bringer, BRINGERS);
     MATRIX_B queries[K_OWN];
     put_queries(row_q, brought, bringer, uintBitsToFloat(exponent << 23));
     shares_done();
@@ -238,14 +244,7 @@ void main() {
 
     uint begin = split.begin;
     uint end = split.end;
-    if (MASK_TYPE != NO_MASK) {
-        while (begin < end && !is_seen(begin, token0, head, batch)) {
-            begin += SOUGHT;
-        }
-        while (begin + SOUGHT < end && !is_seen(end - SOUGHT, token0, head, batch)) {
-            end -= SOUGHT;
-        }
-    }
+    skip_hidden(begin, end, token0, head, batch);
     if (gl_LocalInvocationIndex < STAGES) {
         wild[gl_LocalInvocationIndex] = 0;
     }
@@ -270,14 +269,14 @@ void main() {
         // Queries have been read.
         barrier();
         receive_k(0);
-        receive_v(0, V0);
+        receive_values(0);
     }
     [[dont_unroll]] for (uint first = begin; first < end; first += BC) {
         if (STAGES == 1) {
             barrier();
             receive_k(0);
             if (SHARES == 1) {
-                receive_v(0, V0);
+                receive_values(0);
             }
         }
         barrier();
@@ -293,7 +292,7 @@ void main() {
         multiply_keys(queries, of_stage + 2 * K_OWN * share, S0 + (share * BR + row0) * S_STRIDE);
         shares_done();
         if (SHARES > 1) {
-            receive_v(0, V0);
+            receive_values(0);
             if (more) {
                 send_k(first + BC, base_k);
             }
@@ -342,7 +341,7 @@ void main() {
         if (STAGES > 1 && more) {
             stage = 1 - stage;
             receive_k(stage * STAGE);
-            receive_v(stage, stage * STAGE + V0);
+            receive_values(stage);
         }
     }
 

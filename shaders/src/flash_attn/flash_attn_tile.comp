@@ -12,7 +12,9 @@
 // skip the positions that are hidden from their row.
 //
 // Specialisation: work-group size, BR, BC, SC, QUADS (at least dv / 4 / SC, rounded up), VK (divides BC), ALIGNED (offsets,
-// strides and row lengths are multiples of four elements; for blocks those of q and of the result).
+// strides and row lengths are multiples of four elements; for blocks those of q and of the result), AHEAD (true: the next elements
+// are loaded while others are multiplied, and two quads are multiplied at a time; false: smaller code, for processors, whose
+// compilers take long and whose threads wait for nothing).
 // Variants: type of k and v.
 // Shared memory: with 128, 32, 32, 16, 2, 8: 9.2 KiB of stage, 4.6 KiB of weights, 0.8 KiB for the rows.
 
@@ -24,6 +26,7 @@ layout(constant_id = 3) const uint SC = 16;
 layout(constant_id = 4) const uint QUADS = 2;
 layout(constant_id = 5) const uint VK = 8;
 layout(constant_id = 6) const uint ALIGNED = 1;
+layout(constant_id = 7) const bool AHEAD = true;
 
 #include "flash_attn.glsl"
 
@@ -210,14 +213,26 @@ void main() {
         uint row_k[K_OWN];
         [[unroll]] for (uint n = 0; n < K_OWN; n++) {
             row_k[n] = base_k + min(first_key + (lane + n * WG) / DQ, last_key) * p.nbk_0;
-            next_k[n] = fetch_k(row_k[n], lane % DQ);
         }
-        [[unroll]] for (uint n = 0; n < Q_OWN; n++) {
-            next_q[n] = fetch_q(row_q[n], lane % DQ);
+        if (AHEAD) {
+            [[unroll]] for (uint n = 0; n < K_OWN; n++) {
+                next_k[n] = fetch_k(row_k[n], lane % DQ);
+            }
+            [[unroll]] for (uint n = 0; n < Q_OWN; n++) {
+                next_q[n] = fetch_q(row_q[n], lane % DQ);
+            }
         }
         for (uint quad0 = 0; quad0 * 4 < p.d_0; quad0 += DQ) {
             // Quads of an invocation are DQ apart, as WG is a multiple of it.
             const uint quad = quad0 + lane % DQ;
+            if (!AHEAD) {
+                [[unroll]] for (uint n = 0; n < Q_OWN; n++) {
+                    next_q[n] = fetch_q(row_q[n], quad);
+                }
+                [[unroll]] for (uint n = 0; n < K_OWN; n++) {
+                    next_k[n] = fetch_k(row_k[n], quad);
+                }
+            }
             barrier();
             [[unroll]] for (uint n = 0; n < Q_OWN; n++) {
                 stage[(lane + n * WG) / DQ * STRIDE + lane % DQ] = kept(next_q[n], quad, p.d_0);
@@ -226,7 +241,7 @@ void main() {
                 stage[(BR + (lane + n * WG) / DQ) * STRIDE + lane % DQ] = kept_of_kv(next_k[n], quad, p.d_0);
             }
             barrier();
-            if ((quad0 + DQ) * 4 < p.d_0) {
+            if (AHEAD && (quad0 + DQ) * 4 < p.d_0) {
                 [[unroll]] for (uint n = 0; n < Q_OWN; n++) {
                     next_q[n] = fetch_q(row_q[n], quad + DQ);
                 }
@@ -234,9 +249,12 @@ void main() {
                     next_k[n] = fetch_k(row_k[n], quad + DQ);
                 }
             }
-            [[dont_unroll]] for (uint c0 = 0; c0 < DQ; c0 += 2) {
+            [[dont_unroll]] for (uint c0 = 0; c0 < DQ; c0 += AHEAD ? 2 : 1) {
                 [[unroll]] for (uint n = 0; n < 2; n++) {
                     const uint c = c0 + n;
+                    if (!AHEAD && n > 0) {
+                        continue;
+                    }
                     vec4 x[TM];
                     [[unroll]] for (uint i = 0; i < TM; i++) {
                         x[i] = stage[(tr + i * SR) * STRIDE + c];
@@ -254,8 +272,10 @@ void main() {
         }
         // Values of the first positions come while the soft-max is computed.
         Quad next_v[V_OWN];
-        [[unroll]] for (uint n = 0; n < V_OWN; n++) {
-            next_v[n] = fetch_v(row_of_v(base_v, first_key, lane + n * WG), (lane + n * WG) % V_STRIDE);
+        if (AHEAD) {
+            [[unroll]] for (uint n = 0; n < V_OWN; n++) {
+                next_v[n] = fetch_v(row_of_v(base_v, first_key, lane + n * WG), (lane + n * WG) % V_STRIDE);
+            }
         }
         [[unroll]] for (uint j = 0; j < TN; j++) {
             [[unroll]] for (uint i = 0; i < TM; i++) {
@@ -301,6 +321,12 @@ void main() {
             if (position0 > 0) {
                 barrier();
             }
+            if (!AHEAD) {
+                [[unroll]] for (uint n = 0; n < V_OWN; n++) {
+                    const uint i = lane + n * WG;
+                    next_v[n] = fetch_v(row_of_v(base_v, first_key + position0, i), i % V_STRIDE);
+                }
+            }
             uint most_bits = 0;
             [[unroll]] for (uint n = 0; n < VK * V_STRIDE / WG; n++) {
                 const uint i = lane + n * WG;
@@ -312,7 +338,7 @@ void main() {
                 atomicOr(wild, 1u, gl_ScopeWorkgroup, gl_StorageSemanticsNone, gl_SemanticsRelaxed);
             }
             barrier();
-            if (position0 + VK < BC) {
+            if (AHEAD && position0 + VK < BC) {
                 [[unroll]] for (uint n = 0; n < V_OWN; n++) {
                     const uint i = lane + n * WG;
                     next_v[n] = fetch_v(row_of_v(base_v, first_key + position0 + VK, i), i % V_STRIDE);

@@ -131,7 +131,7 @@ uint wild_bits(uvec4 w) {
     return carried.x | carried.y | carried.z | carried.w;
 }
 
-// Stores the loaded data in shared memory, from `place` on.
+// Stores the loaded data in shared memory, from `place` on. receive_v returns true if a value is not finite.
 void receive_k(uint place) {
     [[unroll]] for (uint n = 0; n < LOADS_K; n++) {
         const uint i = gl_LocalInvocationIndex + n * WG;
@@ -143,7 +143,7 @@ void receive_k(uint place) {
     }
 }
 
-void receive_v(uint stage, uint place) {
+bool receive_v(uint place) {
     uint bits = 0;
     [[unroll]] for (uint n = 0; n < LOADS_V; n++) {
         const uint i = gl_LocalInvocationIndex + n * WG;
@@ -155,9 +155,7 @@ void receive_v(uint stage, uint place) {
             }
         }
     }
-    if ((bits & 0x80008000u) != 0) {
-        atomicOr(wild[stage], 1u, gl_ScopeWorkgroup, gl_StorageSemanticsNone, gl_SemanticsRelaxed);
-    }
+    return (bits & 0x80008000u) != 0;
 }
 
 #endif
