@@ -108,9 +108,9 @@ DEVICE Plane plane(u32 number, u32 ne2, u32 r2, u32 r3) {
     return {i2, i3, quotient(i2, r2), quotient(i3, r3)};
 }
 
-// Where a use begins: use number `use` of a sum over experts; otherwise there is only one. The offsets of the matrix in blocks, of
-// the input and of the expert's weight in elements; the number of the plane of columns, and that of the matrix. All are zeros
-// for the only plane of a product without experts, which is found with one comparison.
+// Where a use begins: use number `use` of a sum over experts; otherwise there is only one. The offsets of the matrix in blocks,
+// of the input and of the expert's weight in elements; the number of the plane of columns, and that of the matrix. All are
+// zeros for the only plane of a product without experts, which is found with one comparison.
 struct UseStart {
     u64 matrix, input, factor;
     u32 number, a2;
