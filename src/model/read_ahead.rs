@@ -6,7 +6,7 @@
 
 use ggml_core::Result;
 use ggml_core::mapped::MappedBytes;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Most threads that read.
 const READERS: usize = 4;
@@ -54,6 +54,10 @@ struct Position {
     uploaded: usize,
     /// Number of the next piece that nobody reads yet.
     next: usize,
+    /// Pieces that have been read, and how many of them have no other before.
+    read: Vec<bool>,
+    in_order: usize,
+    /// True if nobody has to wait for the other side any more.
     ended: bool,
 }
 
@@ -66,29 +70,57 @@ struct Shared {
 }
 
 impl Shared {
+    fn new(runs: &[MappedBytes], window: Window) -> Result<Shared> {
+        let pieces = pieces(runs, window.piece())?;
+        let position = Position { read: vec![false; pieces.len()], ..Position::default() };
+        Ok(Shared { pieces, ahead: window.ahead, position: Mutex::new(position), moved: Condvar::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Position> {
+        self.position.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, position: MutexGuard<'a, Position>) -> MutexGuard<'a, Position> {
+        self.moved.wait(position).unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn change(&self, change: impl FnOnce(&mut Position)) {
-        change(&mut self.position.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.lock());
         self.moved.notify_all();
     }
 
     /// Takes the next piece as soon as the uploads are near; `None` at the end.
-    fn take(&self) -> Option<&MappedBytes> {
-        let mut position = self.position.lock().unwrap_or_else(PoisonError::into_inner);
+    fn take(&self) -> Option<(usize, &MappedBytes)> {
+        let mut position = self.lock();
         loop {
             let (before, piece) = self.pieces.get(position.next).filter(|_| !position.ended)?;
             if *before <= position.uploaded + self.ahead {
                 position.next += 1;
-                return Some(piece);
+                return Some((position.next - 1, piece));
             }
-            position = self.moved.wait(position).unwrap_or_else(PoisonError::into_inner);
+            position = self.wait(position);
         }
     }
 
     fn read(&self) {
-        while let Some(piece) = self.take() {
-            if !piece.populate() {
-                return;
-            }
+        while let Some((number, piece)) = self.take() {
+            let read = piece.populate();
+            self.change(|position| {
+                position.read[number] = true;
+                while position.read.get(position.in_order) == Some(&true) {
+                    position.in_order += 1;
+                }
+                // The uploads then read for themselves.
+                position.ended |= !read;
+            });
+        }
+    }
+
+    /// Waits until all bytes before `end` have been read.
+    fn wait_for(&self, end: usize) {
+        let mut position = self.lock();
+        while !position.ended && self.pieces.get(position.in_order).is_some_and(|(before, _)| *before < end) {
+            position = self.wait(position);
         }
     }
 }
@@ -102,7 +134,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Calls `upload` for one run of bytes after the other while threads read what follows.
+/// Calls `upload` for one run of bytes after the other, each when it is in memory, while threads read what follows.
 ///
 /// # Errors
 /// Those of `upload`, which then is not called again.
@@ -111,23 +143,20 @@ pub(super) fn each(
     window: Window,
     mut upload: impl FnMut(usize, &MappedBytes) -> Result<()>,
 ) -> Result<()> {
-    let shared = Shared {
-        pieces: pieces(runs, window.piece())?,
-        ahead: window.ahead,
-        position: Mutex::default(),
-        moved: Condvar::new(),
-    };
+    let shared = Shared::new(runs, window)?;
     std::thread::scope(|scope| {
         let ending = Ending(&shared);
-        for _ in 0..window.readers {
-            // Without a further thread the uploads read for themselves.
+        let start = |_: &usize| {
             let builder = std::thread::Builder::new().name("diptych-read".into());
-            if builder.spawn_scoped(scope, || shared.read()).is_err() {
-                break;
-            }
-        }
+            builder.spawn_scoped(scope, || shared.read()).is_ok()
+        };
+        // Without a further thread the uploads read for themselves.
+        let readers = (0..window.readers).take_while(start).count();
         let mut uploaded = 0;
         let result = runs.iter().enumerate().try_for_each(|(i, run)| {
+            if readers > 0 {
+                shared.wait_for(uploaded + run.len());
+            }
             upload(i, run)?;
             uploaded += run.len();
             shared.change(|position| position.uploaded = uploaded);
@@ -201,24 +230,38 @@ mod tests {
     #[test]
     fn readers_wait_for_uploads() {
         let (_folder, all) = mapped(1_000_000);
-        let shared = Shared {
-            pieces: pieces(&[all], 100_000).unwrap(),
-            ahead: 250_000,
-            position: Mutex::default(),
-            moved: Condvar::new(),
-        };
-        for _ in 0..3 {
-            assert!(shared.take().is_some());
+        let shared = Shared::new(&[all], Window { ahead: 400_000, readers: 0 }).unwrap();
+        for number in 0..5 {
+            assert_eq!(shared.take().map(|(n, piece)| (n, piece.len())), Some((number, 100_000)));
         }
         std::thread::scope(|scope| {
-            let fourth = scope.spawn(|| shared.take().map(|piece| piece.len()));
-            shared.change(|position| position.uploaded = 49_999);
-            assert!(!fourth.is_finished());
-            shared.change(|position| position.uploaded = 50_000);
-            assert_eq!(fourth.join().unwrap(), Some(100_000));
+            let sixth = scope.spawn(|| shared.take().map(|(number, _)| number));
+            shared.change(|position| position.uploaded = 99_999);
+            assert!(!sixth.is_finished());
+            shared.change(|position| position.uploaded = 100_000);
+            assert_eq!(sixth.join().unwrap(), Some(5));
         });
         shared.change(|position| position.ended = true);
         assert!(shared.take().is_none());
+    }
+
+    /// Uploads wait for all pieces of their bytes, in whatever order these are read.
+    #[test]
+    fn uploads_wait_for_readers() {
+        let (_folder, all) = mapped(1_000_000);
+        let shared = Shared::new(&[all], Window { ahead: 400_000, readers: 0 }).unwrap();
+        shared.change(|position| (position.read[1], position.in_order) = (true, 0));
+        std::thread::scope(|scope| {
+            let upload = scope.spawn(|| shared.wait_for(200_000));
+            assert!(!upload.is_finished());
+            shared.change(|position| position.in_order = 1);
+            assert!(!upload.is_finished());
+            shared.change(|position| position.in_order = 2);
+            upload.join().unwrap();
+        });
+        // Nor do they wait for readers that have ended.
+        shared.change(|position| position.ended = true);
+        shared.wait_for(1_000_000);
     }
 
     /// A failed upload ends the readers, which wait for it.
