@@ -135,7 +135,8 @@ impl Features {
         let size_control = core13 || ext.has(ext::subgroup_size_control::NAME);
         let int_dot = core13 || ext.has(khr::shader_integer_dot_product::NAME);
         let matrices = ext.has(khr::cooperative_matrix::NAME);
-        let matrix_rows = matrices && ext.has(MatrixRowFeatures::NAME);
+        // Kernels with these operations are SPIR-V 1.6.
+        let matrix_rows = core13 && matrices && ext.has(MatrixRowFeatures::NAME);
         let shared_views = ext.has(khr::workgroup_memory_explicit_layout::NAME);
         let executable = ext.has(khr::pipeline_executable_properties::NAME);
         let fault = ext.has(ext::device_fault::NAME);
