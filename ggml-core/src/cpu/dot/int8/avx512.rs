@@ -35,7 +35,7 @@ impl IntDot for Avx512 {
     #[inline(always)]
     fn pack<Q: Quant>(self, rows: &[&[Q]], values: &mut [u8], factors: &mut [f32]) {
         // SAFETY: as above.
-        unsafe { pack(rows, values, factors) }
+        unsafe { pack(rows, values, factors, false) }
     }
 
     #[inline(always)]
@@ -99,9 +99,16 @@ fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; 
 
 /// Packs a panel of 32 rows in 8 bits. For each group and each of its 8 runs of four values it has two
 /// vectors: the four values of rows 0 to 15 and those of rows 16 to 31. The factors of each group are the
-/// scales of all rows, then their minima, then the scales of the first halves and of the last halves.
+/// scales of all rows, then their minima, then the scales of the first halves and of the last halves. Values are
+/// without their offset if they are `signed`.
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw")]
-fn pack<Q: Quant>(rows: &[&[Q]], values: &mut [u8], factors: &mut [f32]) {
+pub(in crate::cpu::dot) fn pack<Q: Quant>(
+    rows: &[&[Q]],
+    values: &mut [u8],
+    factors: &mut [f32],
+    signed: bool,
+) {
+    let offset = _mm256_set1_epi8(if signed { Q::BIAS as i8 } else { 0 });
     let groups: &mut [[[u8; 32]; 32]] = values.as_chunks_mut().0.as_chunks_mut().0;
     let shape = shape::<Q>();
     let factors = factors.chunks_exact_mut(Q::GROUPS * 32 * shape.factors);
@@ -119,7 +126,7 @@ fn pack<Q: Quant>(rows: &[&[Q]], values: &mut [u8], factors: &mut [f32]) {
             for (g, group) in groups.iter_mut().enumerate() {
                 let mut bytes = [_mm256_setzero_si256(); 8];
                 for r in 0..8 {
-                    bytes[r] = biased(blocks[r], g);
+                    bytes[r] = _mm256_sub_epi8(biased(blocks[r], g), offset);
                 }
                 for (to, v) in group.chunks_exact_mut(4).zip(transpose8(bytes)) {
                     // SAFETY: the array is as long as the access.
@@ -178,7 +185,7 @@ fn pack_pairs<Q: Quant>(rows: &[&[Q]; 16], b: usize, half: usize, groups: &mut [
 /// Returns the eight 4-byte words of 16 rows: a vector for each word, a lane for each row.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn fours(rows: [&[u8; 32]; 16]) -> [__m512i; 8] {
+pub(in crate::cpu::dot) fn fours(rows: [&[u8; 32]; 16]) -> [__m512i; 8] {
     let mut out = [_mm512_setzero_si512(); 8];
     for h in 0..2 {
         // Each vector holds 16 bytes of four rows that are four apart; then rows and words are transposed.

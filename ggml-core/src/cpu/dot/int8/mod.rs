@@ -45,7 +45,7 @@ pub(in crate::cpu) struct PanelShape {
 }
 
 /// Returns the number of factors of a row and group with scales of halves: scale, minima, these scales.
-const fn factor_count(halves: bool, minima: usize) -> usize {
+pub(super) const fn factor_count(halves: bool, minima: usize) -> usize {
     1 + minima + if halves { 2 } else { 0 }
 }
 
