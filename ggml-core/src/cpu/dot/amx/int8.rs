@@ -1,8 +1,8 @@
 //! Products of quantised weights with 8-bit activations.
 //!
 //! A product of two tiles sums over one group of 32 (or over one half of a group, if halves have scales). Vectors
-//! of AVX-512 then scale the sums and add them to totals, as the other instruction sets do. The sums of the next
-//! groups are computed meanwhile.
+//! of AVX-512 then scale the sums and add them to totals, as the other instruction sets do. The next two
+//! tiles are computed meanwhile.
 
 use super::columns::{AT_ONCE, group_lines};
 use super::registers::{Hardware, Registers, Shapes, TILE_BYTES};
@@ -91,6 +91,8 @@ fn multiply_in<R: Registers<Groups<HALVES>>, const HALVES: bool, const MINIMA: u
     products: &mut [Products],
 ) {
     products.as_flattened_mut().fill([0.0; ROWS]);
+    // Little memory: loads after stores at the same place of a page wait for them.
+    let mut sums = [Sums([[0; 16]; COLUMNS]); AT_ONCE];
     let (lines, factors_of_group) = (group_lines(MINIMA), ROWS * factor_count(HALVES, MINIMA));
     let block = lines * (values.len() / GROUP);
     let segments = values.chunks(SEGMENT * GROUP).zip(factors.chunks(SEGMENT * factors_of_group));
@@ -99,7 +101,8 @@ fn multiply_in<R: Registers<Groups<HALVES>>, const HALVES: bool, const MINIMA: u
         for (x, products) in x.chunks_exact(block).zip(&mut *products) {
             let x = &x[first..first + values.len() / GROUP * lines];
             for half in 0..2 {
-                segment::<R, HALVES, MINIMA>(registers, values, factors, x, half, products);
+                let products = (half, &mut *products);
+                segment::<R, HALVES, MINIMA>(registers, values, factors, x, products, &mut sums);
             }
         }
     }
@@ -114,31 +117,33 @@ fn segment<R: Registers<Groups<HALVES>>, const HALVES: bool, const MINIMA: usize
     values: &[u8],
     factors: &[f32],
     x: &[Line],
-    half: usize,
-    products: &mut Products,
+    (half, products): (usize, &mut Products),
+    sums: &mut [Sums; AT_ONCE],
 ) {
-    let (lines, sums_of_group) = (group_lines(MINIMA), if HALVES { 2 } else { 1 });
-    let at_once = AT_ONCE / sums_of_group;
     let mut total = [_mm512_setzero_ps(); COLUMNS];
     for c in 0..COLUMNS {
         total[c] = load(&products[c], half);
     }
-    let mut sums = [[Sums([[0; 16]; COLUMNS]); AT_ONCE]; 2];
-    let factors = factors.chunks_exact(at_once * ROWS * factor_count(HALVES, MINIMA));
-    let mut next = values.chunks_exact(at_once * GROUP).zip(x.chunks_exact(at_once * lines));
-    if let Some((values, x)) = next.next() {
-        dots::<R, HALVES>(registers, values, x, half, &mut sums[0]);
-    }
-    for (step, (factors, x)) in factors.zip(x.chunks_exact(at_once * lines)).enumerate() {
-        let [now, later] = if step % 2 == 0 { [0, 1] } else { [1, 0] };
-        if let Some((values, x)) = next.next() {
-            dots::<R, HALVES>(registers, values, x, half, &mut sums[later]);
+    let groups =
+        factors.chunks_exact(ROWS * factor_count(HALVES, MINIMA)).zip(x.chunks_exact(group_lines(MINIMA)));
+    let mut groups = groups.map(|(factors, x)| (factors, x, half));
+    let tiles = Tiles::<HALVES> { values, x: bytemuck::cast_slice(x), lines: group_lines(MINIMA), half };
+    tiles.sum::<R, 0, 4, 6>(registers, 0, sums);
+    tiles.sum::<R, 1, 5, 7>(registers, 1, sums);
+    // Each tile of sums is computed two tiles before it is added.
+    for first in (0..tiles.count()).step_by(AT_ONCE) {
+        tiles.sum::<R, 2, 4, 6>(registers, first + 2, sums);
+        if !HALVES {
+            add::<HALVES, MINIMA>(&sums[0..1], groups.next(), &mut total);
         }
-        let factors = factors.chunks_exact(ROWS * factor_count(HALVES, MINIMA));
-        let sums = sums[now].chunks_exact(sums_of_group);
-        for ((factors, x), sums) in factors.zip(x.chunks_exact(lines)).zip(sums) {
-            add::<HALVES, MINIMA>(sums, factors, x, half, &mut total);
+        tiles.sum::<R, 3, 5, 7>(registers, first + 3, sums);
+        add::<HALVES, MINIMA>(if HALVES { &sums[0..2] } else { &sums[1..2] }, groups.next(), &mut total);
+        tiles.sum::<R, 0, 4, 6>(registers, first + 4, sums);
+        if !HALVES {
+            add::<HALVES, MINIMA>(&sums[2..3], groups.next(), &mut total);
         }
+        tiles.sum::<R, 1, 5, 7>(registers, first + 5, sums);
+        add::<HALVES, MINIMA>(if HALVES { &sums[2..4] } else { &sums[3..4] }, groups.next(), &mut total);
     }
     for c in 0..COLUMNS {
         let to = &mut products[c].as_chunks_mut::<16>().0[half];
@@ -147,54 +152,52 @@ fn segment<R: Registers<Groups<HALVES>>, const HALVES: bool, const MINIMA: usize
     }
 }
 
-/// Computes [`AT_ONCE`] tiles of sums: of as many groups, or of the halves of half as many.
-#[inline(always)]
-fn dots<R: Registers<Groups<HALVES>>, const HALVES: bool>(
-    registers: &mut R,
-    values: &[u8],
-    x: &[Line],
+/// Operands of the tiles of a segment: one for each group, or one for each of its halves.
+struct Tiles<'a, const HALVES: bool> {
+    values: &'a [u8],
+    x: &'a [u8],
+    /// Lines of a group of columns.
+    lines: usize,
+    /// Half of the rows.
     half: usize,
-    sums: &mut [Sums; AT_ONCE],
-) {
-    let [a, b, c, d] = sums;
-    let groups = if HALVES { AT_ONCE / 2 } else { AT_ONCE };
-    let x: &[u8] = bytemuck::cast_slice(x);
-    let bytes = x.len() / groups;
-    let mut operands: [(&[u8], &[u8]); AT_ONCE] = [(&[], &[]); AT_ONCE];
-    for (i, operands) in operands.iter_mut().enumerate() {
-        let (g, part) = if HALVES { (i / 2, i % 2) } else { (i, 0) };
-        *operands = (&x[g * bytes + 16 * part..], &values[g * GROUP + GROUP / 2 * part + 64 * half..]);
+}
+
+impl<const HALVES: bool> Tiles<'_, HALVES> {
+    /// Returns the number of tiles.
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.values.len() / GROUP * if HALVES { 2 } else { 1 }
     }
-    dot::<R, HALVES, 0, 4, 6>(registers, operands[0], a);
-    dot::<R, HALVES, 1, 5, 7>(registers, operands[1], b);
-    dot::<R, HALVES, 2, 4, 6>(registers, operands[2], c);
-    dot::<R, HALVES, 3, 5, 7>(registers, operands[3], d);
+
+    /// Computes tile `i` of sums in register `C`, unless there are fewer.
+    #[inline(always)]
+    fn sum<R: Registers<Groups<HALVES>>, const C: usize, const A: usize, const B: usize>(
+        &self,
+        registers: &mut R,
+        i: usize,
+        sums: &mut [Sums; AT_ONCE],
+    ) {
+        if i >= self.count() {
+            return;
+        }
+        let (group, part) = if HALVES { (i / 2, i % 2) } else { (i, 0) };
+        registers.load::<A>(&self.x[group * self.lines * size_of::<Line>() + 16 * part..], 32);
+        registers.load::<B>(&self.values[group * GROUP + GROUP / 2 * part + 64 * self.half..], 4 * ROWS);
+        registers.zero::<C>();
+        registers.dot_i8::<C, A, B>();
+        registers.store::<C>(bytemuck::bytes_of_mut(&mut sums[C]), TILE_BYTES / COLUMNS);
+    }
 }
 
-/// Computes one tile of sums, in register `C`.
-#[inline(always)]
-fn dot<R: Registers<Groups<HALVES>>, const HALVES: bool, const C: usize, const A: usize, const B: usize>(
-    registers: &mut R,
-    (x, values): (&[u8], &[u8]),
-    sums: &mut Sums,
-) {
-    registers.load::<A>(x, 32);
-    registers.load::<B>(values, 4 * ROWS);
-    registers.zero::<C>();
-    registers.dot_i8::<C, A, B>();
-    registers.store::<C>(bytemuck::bytes_of_mut(sums), TILE_BYTES / COLUMNS);
-}
-
-/// Adds a group to the totals of 16 rows. Half scales multiply the sums of the halves.
+/// Adds a group, its factors, columns and half of the rows, to the totals of 16 rows. Half scales multiply the sums of the halves.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn add<const HALVES: bool, const MINIMA: usize>(
     sums: &[Sums],
-    factors: &[f32],
-    x: &[Line],
-    half: usize,
+    group: Option<(&[f32], &[Line], usize)>,
     total: &mut [__m512; COLUMNS],
 ) {
+    let Some((factors, x, half)) = group else { return };
     let x: &[[f32; COLUMNS]] = bytemuck::cast_slice(&x[COLUMNS / 2..]);
     let factors = factors.as_chunks::<ROWS>().0;
     let scale = load(&factors[0], half);

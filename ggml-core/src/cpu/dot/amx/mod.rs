@@ -53,6 +53,7 @@ enum Layout {
     /// 8 bits with scales, for a type of quantised weights.
     Blocks8 { sums: Sums, minima: usize, factors: usize },
     /// Two BF16 values for each activation; as many for each weight.
+    #[cfg(target_arch = "x86_64")]
     Halves { weights: usize },
 }
 
@@ -105,6 +106,7 @@ impl TileKernels {
     pub(in crate::cpu) fn block_lines(&self, k: usize) -> usize {
         match self.layout {
             Layout::Blocks8 { minima, .. } => columns::group_lines(minima) * columns::groups(k),
+            #[cfg(target_arch = "x86_64")]
             Layout::Halves { .. } => columns::STEP_LINES * columns::steps(k),
         }
     }
@@ -115,6 +117,7 @@ impl TileKernels {
             Layout::Blocks8 { factors, .. } => {
                 [32, 4 * factors].map(|bytes| ROWS * columns::groups(k) * bytes)
             }
+            #[cfg(target_arch = "x86_64")]
             Layout::Halves { weights } => [ROWS * columns::steps(k) * 64 * weights, 0],
         }
     }
@@ -126,7 +129,8 @@ impl TileKernels {
             Layout::Blocks8 { sums, minima, .. } => {
                 columns::put_blocks(self.detected, x, sums, minima, c, block);
             }
-            Layout::Halves { .. } => columns::put_halves(self.detected, x, c, block),
+            #[cfg(target_arch = "x86_64")]
+            Layout::Halves { .. } => bf16::put(x, c, block),
         }
     }
 

@@ -2,8 +2,8 @@
 
 use super::avx2;
 use super::lanes::{
-    add_group, blocks8, factors8, load, numbers, prefetch8, put_factors, signed_bytes, sum8, to_array,
-    transpose8,
+    add_group, blocks8, factors8, halves_twice, numbers, numbers_of_two, prefetch8, put_factors,
+    signed_bytes, sum_halves4, to_array, transpose8,
 };
 use super::{IntDot, MAX_TILE, PanelShape, ROWS, factor_count};
 use crate::cpu::dot::block::Quant;
@@ -79,15 +79,22 @@ fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; 
     let mut total = _mm256_setzero_ps();
     for (b, x) in x.blocks.chunks_exact(Q::GROUPS).enumerate() {
         let blocks = blocks8(&rows, b);
-        prefetch8(blocks, ahead);
+        prefetch8(blocks, b, ahead);
         let factors = factors8(blocks);
         for (g, x) in x.iter().enumerate() {
-            let q = load(bytemuck::cast_ref(&x.q));
-            let mut partial = [_mm256_setzero_si256(); ROWS];
-            for r in 0..ROWS {
-                partial[r] = _mm256_dpbusd_epi32(_mm256_setzero_si256(), biased(blocks[r], g), q);
+            let q = halves_twice(&x.q);
+            let mut partial = [_mm256_setzero_si256(); ROWS / 2];
+            for r in 0..ROWS / 2 {
+                let halves = numbers_of_two(blocks[r], blocks[r + ROWS / 2], g);
+                for half in 0..2 {
+                    let unsigned = match Q::OFFSET {
+                        Some(_) => halves[half],
+                        None => _mm256_xor_si256(halves[half], _mm256_set1_epi8(i8::MIN)),
+                    };
+                    partial[r] = _mm256_dpbusd_epi32(partial[r], unsigned, q[half]);
+                }
             }
-            let mut sums = sum8(partial);
+            let mut sums = sum_halves4(partial);
             if Q::BIAS > 0 {
                 sums = _mm256_add_epi32(sums, _mm256_set1_epi32(x.excess()[0]));
             }
