@@ -2,11 +2,11 @@
 
 use super::avx2;
 use super::lanes::{
-    add_group, blocks8, factors8, halves_twice, numbers, numbers_of_two, prefetch8, put_factors,
-    signed_bytes, sum_halves4, to_array, transpose8,
+    add_group, blocks8, factors8, halves_twice, nibbles_of_two, numbers, numbers_of_two, prefetch8,
+    put_factors, signed_bytes, sum_halves4, to_array, transpose8,
 };
 use super::{IntDot, MAX_TILE, PanelShape, ROWS, factor_count};
-use crate::cpu::dot::block::Quant;
+use crate::cpu::dot::block::{Group, Quant};
 use crate::cpu::dot::column::{Column, Rounded};
 use crate::cpu::simd::avx512::Avx512;
 use std::arch::x86_64::*;
@@ -68,9 +68,21 @@ fn biased<Q: Quant>(block: &Q, g: usize) -> __m256i {
     }
 }
 
+/// Does the same as [`numbers_of_two`], with fifth bits as masks.
+#[inline]
+#[target_feature(enable = "avx2,avx512bw,avx512vl")]
+fn values_of_two<Q: Quant>(a: &Q, b: &Q, g: usize) -> [__m256i; 2] {
+    let (Group::Five(a, high), Group::Five(b, other)) = (a.group(g), b.group(g)) else {
+        return numbers_of_two(a, b, g);
+    };
+    let ([first, last], sixteen) = (nibbles_of_two(a, b), _mm256_set1_epi8(16));
+    let bits = [high & 0xffff | other << 16, high >> 16 | other & 0xffff_0000];
+    [_mm256_mask_add_epi8(first, bits[0], first, sixteen), _mm256_mask_add_epi8(last, bits[1], last, sixteen)]
+}
+
 /// Multiplies eight rows with one column. The instruction requires unsigned weights; the effect of the offset
 /// is subtracted through the sum of the activations.
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512vl,avx512vnni")]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
 fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; ROWS] {
     let n = x.blocks.len() / Q::GROUPS;
     for row in &mut rows {
@@ -85,7 +97,7 @@ fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; 
             let q = halves_twice(&x.q);
             let mut partial = [_mm256_setzero_si256(); ROWS / 2];
             for r in 0..ROWS / 2 {
-                let halves = numbers_of_two(blocks[r], blocks[r + ROWS / 2], g);
+                let halves = values_of_two(blocks[r], blocks[r + ROWS / 2], g);
                 for half in 0..2 {
                     let unsigned = match Q::OFFSET {
                         Some(_) => halves[half],

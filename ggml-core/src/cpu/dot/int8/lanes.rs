@@ -88,6 +88,10 @@ fn joined(a: &[u8], b: &[u8]) -> __m256i {
 #[target_feature(enable = "avx2")]
 pub(super) fn numbers_of_two<Q: Quant>(a: &Q, b: &Q, g: usize) -> [__m256i; 2] {
     match (a.group(g), b.group(g)) {
+        (Group::Bytes(a), Group::Bytes(b)) => {
+            let (a, b): (&[u8; 32], &[u8; 32]) = (bytemuck::cast_ref(a), bytemuck::cast_ref(b));
+            [joined(a, b), joined(&a[16..], &b[16..])]
+        }
         (Group::Nibbles(a), Group::Nibbles(b)) => nibbles_of_two(a, b),
         (Group::Five(a, high), Group::Five(b, other)) => {
             let [first, last] = nibbles_of_two(a, b);
@@ -111,7 +115,7 @@ pub(super) fn numbers_of_two<Q: Quant>(a: &Q, b: &Q, g: usize) -> [__m256i; 2] {
 /// Extracts the nibbles of 16 bytes of each of two rows: the low ones, and the high ones.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn nibbles_of_two(a: &[u8; 16], b: &[u8; 16]) -> [__m256i; 2] {
+pub(super) fn nibbles_of_two(a: &[u8; 16], b: &[u8; 16]) -> [__m256i; 2] {
     let (both, low) = (joined(a, b), _mm256_set1_epi8(15));
     [_mm256_and_si256(both, low), _mm256_and_si256(_mm256_srli_epi16::<4>(both), low)]
 }
