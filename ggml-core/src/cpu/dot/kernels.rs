@@ -43,8 +43,8 @@ impl BlockKernels {
         with_quant(dtype, Table(detected))
     }
 
-    /// Returns the products of eight rows with a column. It may prefetch the blocks that are at a distance of
-    /// `ahead` bytes after those that it reads.
+    /// Returns the products of eight rows with a column. It may prefetch the rows that begin `ahead` bytes after
+    /// these.
     pub(in crate::cpu) fn dot8(&self, rows: &[&[u8]; ROWS], x: Column<'_>, ahead: usize) -> [f32; ROWS] {
         (self.dot8)(self.detected, rows, x, ahead)
     }

@@ -74,7 +74,7 @@ pub(super) fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize
     let mut total = _mm256_setzero_ps();
     for (b, x) in x.blocks.chunks_exact(Q::GROUPS).enumerate() {
         let blocks = blocks8(&rows, b);
-        prefetch8(blocks, b, ahead);
+        prefetch8(blocks[0], b, ahead);
         let factors = factors8(blocks);
         // Conditional, because the compiler does not remove an unused `map` that is a call.
         let halves = if Q::HALVES && !Q::FLOATS { blocks.map(Q::half_scales) } else { [[[1; 2]; 8]; ROWS] };

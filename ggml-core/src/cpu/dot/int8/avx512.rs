@@ -91,7 +91,7 @@ fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; 
     let mut total = _mm256_setzero_ps();
     for (b, x) in x.blocks.chunks_exact(Q::GROUPS).enumerate() {
         let blocks = blocks8(&rows, b);
-        prefetch8(blocks, b, ahead);
+        prefetch8(blocks[0], b, ahead);
         let factors = factors8(blocks);
         for (g, x) in x.iter().enumerate() {
             let q = halves_twice(&x.q);

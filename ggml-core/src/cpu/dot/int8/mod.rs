@@ -67,8 +67,8 @@ pub(in crate::cpu) trait IntDot: Copy + Send + Sync + 'static {
         None
     }
 
-    /// Returns the products of eight rows of the same length with a column. It may prefetch the blocks that
-    /// are at a distance of `ahead` bytes after those that it reads.
+    /// Returns the products of eight rows of the same length with a column. It may prefetch the rows that begin
+    /// `ahead` bytes after these.
     #[inline(always)]
     fn dot8<Q: Quant>(self, rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; ROWS] {
         let _ = ahead;
