@@ -17,11 +17,14 @@ pub enum Isa {
     Avx2,
     /// [`Isa::Avx2`] with AVX-512 F, BW, DQ, VL and VNNI (Ice Lake, Zen 4 and later).
     Avx512,
+    /// [`Isa::Avx512`] with AMX tiles of 8-bit integers and BF16, under Linux (Sapphire Rapids and later).
+    Amx,
 }
 
 impl Isa {
     /// All instruction sets, from the least to the most capable.
-    pub const ALL: [Isa; 6] = [Isa::Scalar, Isa::Neon, Isa::NeonDot, Isa::NeonMatrix, Isa::Avx2, Isa::Avx512];
+    pub const ALL: [Isa; 7] =
+        [Isa::Scalar, Isa::Neon, Isa::NeonDot, Isa::NeonMatrix, Isa::Avx2, Isa::Avx512, Isa::Amx];
 
     /// Returns the name as in reports ("avx2").
     pub fn name(self) -> &'static str {
@@ -32,6 +35,7 @@ impl Isa {
             Isa::NeonMatrix => "neon-i8mm",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
+            Isa::Amx => "amx",
         }
     }
 
@@ -48,6 +52,8 @@ impl Isa {
             Isa::Avx2 => avx2(),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => avx512(),
+            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+            Isa::Amx => avx512() && amx::permitted(),
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => std::arch::is_aarch64_feature_detected!("neon"),
             #[cfg(target_arch = "aarch64")]
@@ -80,6 +86,59 @@ fn avx512() -> bool {
         && has!("avx512dq")
         && has!("avx512vl")
         && has!("avx512vnni")
+}
+
+/// AMX: what the processor has, what the kernel saves, and the permission to use it.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod amx {
+    use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
+    use std::sync::LazyLock;
+
+    /// Number of the processor's state of tile registers, in XCR0 and for the kernel.
+    const TILE_DATA: u32 = 18;
+
+    /// Code of `arch_prctl` that asks for the permission to use a state.
+    const REQUEST_PERMISSION: libc::c_int = 0x1023;
+
+    /// True if the processor has tiles and the kernel lets this process use them. The kernel is asked once; its
+    /// permission is for all threads. It refuses if a signal stack is too small for the registers.
+    pub(super) fn permitted() -> bool {
+        static PERMITTED: LazyLock<bool> = LazyLock::new(|| supported() && request());
+        *PERMITTED
+    }
+
+    /// True if the processor has tiles of 8-bit integers and BF16, and the kernel has enabled their state.
+    fn supported() -> bool {
+        // Leaf 7: amx-bf16, amx-tile, amx-int8.
+        const FEATURES: u32 = 1 << 22 | 1 << 24 | 1 << 25;
+        // Leaf 1: the kernel has enabled XGETBV.
+        const OSXSAVE: u32 = 1 << 27;
+        // Configuration and data of tiles.
+        const STATES: u64 = 1 << 17 | 1 << TILE_DATA;
+        // SAFETY: every x86-64 processor has the instruction.
+        #[allow(unused_unsafe, reason = "unsafe before Rust 1.92")]
+        let [leaves, seven, one] = unsafe { [__cpuid(0).eax, __cpuid_count(7, 0).edx, __cpuid(1).ecx] };
+        if leaves < 7 || seven & FEATURES != FEATURES || one & OSXSAVE == 0 {
+            return false;
+        }
+        // SAFETY: the flag that was just checked says that the instruction exists.
+        unsafe { enabled_states() & STATES == STATES }
+    }
+
+    #[target_feature(enable = "xsave")]
+    fn enabled_states() -> u64 {
+        // SAFETY: register 0 exists wherever the instruction does.
+        unsafe { _xgetbv(0) }
+    }
+
+    /// Asks the kernel for the permission.
+    fn request() -> bool {
+        // SAFETY: this code of the call takes a number and writes no memory. Kernels that do not know it return an
+        // error.
+        unsafe {
+            libc::syscall(libc::SYS_arch_prctl, REQUEST_PERMISSION, libc::c_ulong::from(TILE_DATA)) == 0
+        }
+    }
 }
 
 /// An instruction set that this machine supports. Values are made by [`Detected::new`] only, so a value is

@@ -10,10 +10,11 @@
 //! on the number of threads, the addresses of operands or the number of columns of a product: every element
 //! of a result is computed by one thread, in an order determined by the row length only. Products of
 //! quantised weights with 8-bit activations ([`Precision::Fast`]) do not depend on the instruction set
-//! either.
+//! either. One result depends on the number of columns: with AMX and [`Precision::Fast`], products of F16 and BF16
+//! weights with many columns have activations of 16 bits, in place of F32.
 //!
-//! `unsafe` code is in `memory` and `window` (pointers to tensors), `simd` and `dot` (vector loads), and
-//! `crew` (jobs shared between threads). Each module states its invariants.
+//! `unsafe` code is in `memory` and `window` (pointers to tensors), `simd` and `dot` (vector loads, tile
+//! registers), `isa` (what the processor and the kernel allow), and `crew` (jobs shared between threads). Each module states its invariants.
 //!
 //! [`Precision::Fast`]: crate::precision::Precision::Fast
 

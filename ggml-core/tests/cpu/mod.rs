@@ -113,7 +113,17 @@ fn product(dtype: DType, k: usize, m: usize, n: usize, first: usize, count: usiz
     w
 }
 
-/// A product of many columns equals the products of its single columns, bit for bit.
+/// True if products of many columns round activations, and those of few do not: to 16 bits, in tile registers.
+pub(crate) fn rounds_many(dtype: DType, isa: Isa, precision: Precision) -> bool {
+    isa == Isa::Amx && precision == Precision::Fast && matches!(dtype, DType::F16 | DType::BF16)
+}
+
+/// True if products are equal bit for bit, or are as near as 16 bits of activations allow where `rounded`.
+pub(crate) fn same_products(got: &[f32], want: &[f32], rounded: bool) -> bool {
+    got == want || rounded && ggml_core::metrics::distance(got, want).nmse < 1e-9
+}
+
+/// A product of many columns equals the products of its single columns, bit for bit unless many are rounded.
 #[test]
 fn results_do_not_depend_on_the_number_of_columns() {
     for &dtype in WEIGHT_TYPES {
@@ -126,11 +136,14 @@ fn results_do_not_depend_on_the_number_of_columns() {
         for isa in isas() {
             for precision in [Precision::Exact, Precision::Fast] {
                 let backend = open(isa, 2);
-                let whole = product(dtype, k, m, n, 0, n).run(&backend, precision).remove(0);
+                let whole = floats(&product(dtype, k, m, n, 0, n).run(&backend, precision).remove(0));
+                let rounded = rounds_many(dtype, isa, precision);
                 for (first, count) in [(0, 1), (22, 1), (5, 2), (3, 5), (7, 16)] {
-                    let part = product(dtype, k, m, n, first, count).run(&backend, precision).remove(0);
-                    let want = &whole[first * m * 4..(first + count) * m * 4];
-                    assert!(part == want, "{dtype} {isa:?} {precision:?}: columns {first}..+{count}");
+                    let part =
+                        floats(&product(dtype, k, m, n, first, count).run(&backend, precision).remove(0));
+                    let want = &whole[first * m..(first + count) * m];
+                    let same = same_products(&part, want, rounded && count < 16);
+                    assert!(same, "{dtype} {isa:?} {precision:?}: columns {first}..+{count}");
                 }
             }
         }
@@ -143,7 +156,7 @@ fn results_do_not_depend_on_the_number_of_columns() {
 fn integer_products_are_exact() {
     let (k, m) = (1280, 45);
     for dtype in [DType::Q8_0, DType::Q4_0, DType::Q6_K] {
-        for n in [1, 4, 6, 13] {
+        for n in [1, 4, 6, 13, 33] {
             let mut work = product(dtype, k, m, n, 0, n);
             // Includes extreme weights: every byte value occurs.
             let mut rng = Rng::new(11);
@@ -218,7 +231,7 @@ fn blocks_of_any_bytes_agree() {
     let (k, m) = (512, 37);
     let reference = ReferenceBackend::default();
     for &dtype in WEIGHT_TYPES.iter().filter(|t| t.is_quantized()) {
-        for n in [1, 5, 11] {
+        for n in [1, 5, 11, 35] {
             let mut work = product(dtype, k, m, n, 0, n);
             let mut rng = Rng::new(12);
             for b in work.leaves[0].1.chunks_exact_mut(dtype.block_bytes()) {

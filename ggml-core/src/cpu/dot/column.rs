@@ -5,7 +5,7 @@ use bytemuck::{Pod, Zeroable};
 /// 32 activations in 8 bits with their scale and sums in one structure, so that a kernel needs one address
 /// for each column.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 pub(in crate::cpu) struct Rounded {
     /// Quantised values.
     pub(in crate::cpu) q: [i8; 32],

@@ -3,6 +3,7 @@
 //! Code that is generic over the type of weights is compiled for each pair of a type and an instruction set,
 //! so there is little of it: what reads blocks. Loops over rows and columns call it through this table.
 
+use super::amx::TileKernels;
 use super::block::{ForQuant, Quant, with_quant};
 use super::column::Column;
 use super::int8::{MAX_PANEL_ROWS, MAX_TILE, PanelShape, ROWS};
@@ -29,6 +30,8 @@ pub(in crate::cpu) struct BlockKernels {
     pub(in crate::cpu) shape: Option<PanelShape>,
     /// Sums that blocks of activations need.
     pub(in crate::cpu) sums: Sums,
+    /// Kernels in tile registers, where there are some.
+    pub(in crate::cpu) tiles: Option<TileKernels>,
     dot8: DotEight,
     pack: PackRows,
     panel: MultiplyPanel,
@@ -40,8 +43,8 @@ impl BlockKernels {
         with_quant(dtype, Table(detected))
     }
 
-    /// Returns the products of eight rows with a column. It may prefetch the blocks that are at a distance of
-    /// `ahead` bytes after those that it reads.
+    /// Returns the products of eight rows with a column. It may prefetch the rows that begin `ahead` bytes after
+    /// these.
     pub(in crate::cpu) fn dot8(&self, rows: &[&[u8]; ROWS], x: Column<'_>, ahead: usize) -> [f32; ROWS] {
         (self.dot8)(self.detected, rows, x, ahead)
     }
@@ -78,6 +81,7 @@ impl ForQuant for Table {
             detected: self.0,
             shape: dispatch(self.0, Shape::<Q>(PhantomData)),
             sums: Sums::of::<Q>(),
+            tiles: TileKernels::of_blocks::<Q>(self.0),
             dot8: dot8::<Q>,
             pack: pack::<Q>,
             panel: match (Q::HALVES, Q::MINIMA) {

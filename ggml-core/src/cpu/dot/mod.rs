@@ -18,6 +18,7 @@ use block::{ForQuant, Group, Quant, Unit, with_quant};
 use bytemuck::Pod;
 use std::marker::PhantomData;
 
+pub(super) mod amx;
 pub(super) mod block;
 pub(super) mod column;
 pub(super) mod float;

@@ -84,7 +84,7 @@ impl Sums {
 
 /// Quantises 32 activations.
 #[inline(always)]
-fn fill<S: Simd>(s: S, sums: Sums, x: &[f32; 32], to: &mut Rounded) {
+pub(super) fn fill<S: Simd>(s: S, sums: Sums, x: &[f32; 32], to: &mut Rounded) {
     to.scale = block(s, x, &mut to.q);
     let half = |q: &[i8]| q.iter().map(|&q| i32::from(q)).sum::<i32>();
     let [first, last] = [half(&to.q[..16]), half(&to.q[16..])];

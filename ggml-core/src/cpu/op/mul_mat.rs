@@ -8,7 +8,9 @@
 //! | 8-bit activations | [`DotBlocks`]: eight rows at a time | [`BlockPanel`]: rearranged for all columns |
 //!
 //! The methods on the left read every weight once and are memory-bound; those on the right are compute-bound.
-//! Left and right give bit-identical results (see [`crate::cpu::dot`]). A tile consists of [`TileProduct`]s:
+//! Left and right give bit-identical results (see [`crate::cpu::dot`]). A fifth, [`TilePanel`], is for many columns
+//! on processors with tile registers: of 8-bit activations, with the same results, and of 16-bit activations with F16
+//! and BF16 weights in [`Precision::Fast`]. A tile consists of [`TileProduct`]s:
 //! a matrix of weights and the columns that it is multiplied with. A [`Recipe`] describes the operations that
 //! are applied to products before they leave their thread. Several results with one input are computed in one
 //! loop.
@@ -16,6 +18,7 @@
 //! [`TileProduct`]: columns::TileProduct
 
 use super::kernel::{Args, Kernel};
+use crate::cpu::dot::amx::{MIN_COLUMNS, ROWS as TILE_ROWS, TileKernels};
 use crate::cpu::dot::float::SEGMENT;
 use crate::cpu::dot::has_weight;
 use crate::cpu::dot::int8::{MAX_PANEL_ROWS, PanelShape, ROWS as INT_ROWS};
@@ -31,11 +34,13 @@ use crate::tensor::Tensor;
 use columns::tile_products;
 use float::{Floats, PANEL_ROWS, SMALL_PANEL_ROWS};
 use int8::{BlockPanel, DotBlocks, Quantize, Rows};
+use tiles::{Blocks, TILE_COLUMNS, TilePanel};
 
 mod columns;
 mod float;
 mod int8;
 mod recipe;
+mod tiles;
 
 pub(super) use columns::Routes;
 pub(super) use recipe::{Bias, Matrix, Recipe, Source};
@@ -56,6 +61,8 @@ pub(super) struct MulMatKernel {
     k: usize,
     /// Number of columns of the second operand.
     columns: usize,
+    /// Number of blocks of its columns, as tiles have them.
+    blocks: usize,
     /// Number of columns of the result.
     products: usize,
     /// Number of matrices that are read for them.
@@ -74,6 +81,7 @@ enum Method {
     Panel,
     DotBlocks(BlockKernels),
     BlockPanel(BlockKernels, PanelShape),
+    Tiles(TileKernels),
 }
 
 impl MulMatKernel {
@@ -84,7 +92,15 @@ impl MulMatKernel {
         detected: Detected,
     ) -> Result<MulMatKernel, String> {
         let matrices = src[0].ne[2] * src[0].ne[3];
-        MulMatKernel::with(src, src[1].rows(), matrices, src[1].ne[1], precision, detected)
+        let mut kernel = MulMatKernel::with(src, src[1].rows(), matrices, src[1].ne[1], precision, detected)?;
+        if src[1].ne[1] >= MIN_COLUMNS && precision == Precision::Fast {
+            let tiles = match &kernel.method {
+                Method::BlockPanel(kernels, _) => kernels.tiles,
+                _ => TileKernels::of_floats(src[0].dtype, detected),
+            };
+            kernel.method = tiles.map_or(kernel.method, Method::Tiles);
+        }
+        Ok(kernel)
     }
 
     /// Creates the kernel for operands `a`, `b` and `ids`.
@@ -126,6 +142,7 @@ impl MulMatKernel {
             dtype: a.dtype,
             k: a.ne[0],
             columns: b.rows(),
+            blocks: Blocks::count(b.ne),
             products,
             matrices,
             method,
@@ -168,6 +185,7 @@ impl MulMatKernel {
             Method::Panel => product.with_floats(false),
             Method::DotBlocks(kernels) => product.with_blocks(kernels, None),
             Method::BlockPanel(kernels, shape) => product.with_blocks(kernels, Some(*shape)),
+            Method::Tiles(kernels) => product.with_tiles(kernels),
         }
     }
 
@@ -183,6 +201,7 @@ impl MulMatKernel {
             Method::DotRows => SMALL_PANEL_ROWS * SEGMENT.min(self.k) * 4,
             Method::Panel => PANEL_ROWS * SEGMENT.min(self.k) * 4,
             Method::BlockPanel(_, shape) => self.panel_bytes(shape).iter().sum(),
+            Method::Tiles(kernels) => return tiles::local_lines(&kernels, self.k),
         };
         bytes.div_ceil(size_of::<Line>())
     }
@@ -205,6 +224,9 @@ impl Kernel for MulMatKernel {
             Method::DotRows | Method::Panel if self.normed => self.row_lines(),
             Method::DotRows | Method::Panel => 0,
             Method::DotBlocks(_) | Method::BlockPanel(..) => self.row_scratch().lines(),
+            Method::Tiles(kernels) => {
+                return kernels.block_lines(self.k) * size_of::<Line>() * self.blocks;
+            }
         };
         lines * size_of::<Line>() * self.columns
     }
@@ -320,6 +342,28 @@ impl Product<'_, '_> {
             }
         });
     }
+
+    /// Multiplies in tile registers. The columns are written into blocks first.
+    fn with_tiles(mut self, kernels: &TileKernels) {
+        let Product { kernel, run, b: source, .. } = self;
+        let (block, ne) = (kernels.block_lines(kernel.k), source.x.ne());
+        let shared = &mut std::mem::take(&mut self.shared)[..block * kernel.blocks];
+        run.for_each_chunk(shared, block, kernel.columns * kernel.k / 2, |i, lines| {
+            bytemuck::cast_slice_mut(lines).fill(0_u8);
+            for (c, at) in Blocks::columns(ne, i).enumerate() {
+                run.local(|local| {
+                    let x = source.row(run.detected(), at, bytemuck::cast_slice_mut(local));
+                    kernels.put(x, c, lines);
+                });
+            }
+        });
+        let x = Blocks { lines: shared, block, ne };
+        self.for_each_tile(Some(TILE_ROWS), |a, tile, local| {
+            for of in tile_products(a, tile, None) {
+                TilePanel { kernels, a, of, tile, x, local }.compute(run.detected());
+            }
+        });
+    }
 }
 
 impl MulMatKernel {
@@ -352,8 +396,9 @@ impl MulMatKernel {
         if panel.is_some() && run.threads() > 1 {
             // All columns unless there are few panels.
             let panels = m.max(all / recipe.matrices()).div_ceil(rows) * p2 * out.ne()[3];
-            let cuts = (4 * run.threads()).div_ceil(panels).min(n.div_ceil(24));
-            columns = n.div_ceil(cuts).next_multiple_of(6);
+            let (least, multiple) = if let Method::Tiles(_) = self.method { TILE_COLUMNS } else { (24, 6) };
+            let cuts = (4 * run.threads()).div_ceil(panels).min(n.div_ceil(least));
+            columns = n.div_ceil(cuts).next_multiple_of(multiple);
         }
         if recipe.scratch_columns(columns) > 0 {
             rows = rows.min(PRODUCT_BYTES / 4 / INT_ROWS);

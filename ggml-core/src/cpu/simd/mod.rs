@@ -158,7 +158,7 @@ pub(super) fn dispatch<J: Job>(detected: Detected, job: J) -> J::Out {
         Isa::Avx2 => unsafe { avx2::enter(job) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
-        Isa::Avx512 => unsafe { avx512::enter(job) },
+        Isa::Avx512 | Isa::Amx => unsafe { avx512::enter(job) },
         #[cfg(target_arch = "aarch64")]
         // SAFETY: as above.
         Isa::Neon => unsafe { neon::enter(job) },

@@ -144,6 +144,9 @@ pub(in crate::cpu) trait Quant: Pod + Send + Sync {
     };
     /// Encoding of the unit.
     const UNIT: Unit = Unit::Half;
+    /// True if a block of one group begins with its unit, followed by the unit of its minimum if it has one.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only x86-64 loads units as words"))]
+    const UNIT_LEADS: bool = false;
     /// Factor of the stored unit ([`Quant::unit`]), a power of two.
     const FRACTION: f32 = 1.0;
     /// True if halves of groups have scales; groups then have none.

@@ -21,6 +21,8 @@ pub(in crate::cpu) struct BlockQ8 {
 }
 
 impl Quant for BlockQ8 {
+    const UNIT_LEADS: bool = true;
+
     half_unit!(scale);
 
     #[inline(always)]
@@ -40,6 +42,7 @@ pub(in crate::cpu) struct BlockQ4 {
 }
 
 impl Quant for BlockQ4 {
+    const UNIT_LEADS: bool = true;
     const OFFSET: Option<i32> = Some(8);
 
     half_unit!(scale);
@@ -60,6 +63,7 @@ pub(in crate::cpu) struct BlockQ4x1 {
 }
 
 impl Quant for BlockQ4x1 {
+    const UNIT_LEADS: bool = true;
     const OFFSET: Option<i32> = Some(0);
     const MINIMA: usize = 1;
 
@@ -86,6 +90,7 @@ pub(in crate::cpu) struct BlockQ5x0 {
 }
 
 impl Quant for BlockQ5x0 {
+    const UNIT_LEADS: bool = true;
     const OFFSET: Option<i32> = Some(16);
 
     half_unit!(scale);
@@ -107,6 +112,7 @@ pub(in crate::cpu) struct BlockQ5x1 {
 }
 
 impl Quant for BlockQ5x1 {
+    const UNIT_LEADS: bool = true;
     const OFFSET: Option<i32> = Some(0);
     const MINIMA: usize = 1;
 
@@ -132,6 +138,8 @@ pub(in crate::cpu) struct BlockIQ4NL {
 }
 
 impl Quant for BlockIQ4NL {
+    const UNIT_LEADS: bool = true;
+
     half_unit!(scale);
 
     #[inline(always)]

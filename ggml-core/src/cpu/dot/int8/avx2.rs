@@ -1,8 +1,9 @@
 //! Integer dot products with AVX2.
 
 use super::lanes::{
-    add_group, blocks8, factors_of, factors8, from_array, half_sums8, load, load_factors, numbers, prefetch8,
-    put_factors, signed, signed_bytes, sum8, to_array, transpose8,
+    add_group, blocks8, factors_of, factors8, from_array, half_sums8, halves_twice, load, load_factors,
+    numbers, numbers_of_two, prefetch8, put_factors, signed, signed_bytes, sum_halves4, sum8, to_array,
+    transpose8,
 };
 use super::{IntDot, MAX_TILE, PanelShape, ROWS};
 use crate::cpu::dot::block::Quant;
@@ -73,12 +74,20 @@ pub(super) fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize
     let mut total = _mm256_setzero_ps();
     for (b, x) in x.blocks.chunks_exact(Q::GROUPS).enumerate() {
         let blocks = blocks8(&rows, b);
-        prefetch8(blocks, ahead);
+        prefetch8(blocks[0], b, ahead);
         let factors = factors8(blocks);
         // Conditional, because the compiler does not remove an unused `map` that is a call.
         let halves = if Q::HALVES && !Q::FLOATS { blocks.map(Q::half_scales) } else { [[[1; 2]; 8]; ROWS] };
         let floats = if Q::FLOATS { blocks.map(Q::half_floats) } else { [[[1.0; 2]; 8]; ROWS] };
         for (g, x) in x.iter().enumerate() {
+            if Q::OFFSET.is_some() && !Q::HALVES {
+                let mut sums = sums_of_unsigned(blocks, g, &x.q);
+                if Q::BIAS > 0 {
+                    sums = _mm256_add_epi32(sums, _mm256_set1_epi32(x.excess()[0]));
+                }
+                total = add_group(Q::MINIMA, total, _mm256_cvtepi32_ps(sums), factors.of(g), x);
+                continue;
+            }
             let q = load(bytemuck::cast_ref(&x.q));
             let mut partial = [_mm256_setzero_si256(); ROWS];
             for r in 0..ROWS {
@@ -89,16 +98,27 @@ pub(super) fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize
                 let [a, b] = [0, 1].map(|half| from_array(floats.map(|scales| scales[g][half])));
                 _mm256_fmadd_ps(_mm256_cvtepi32_ps(last), b, _mm256_mul_ps(_mm256_cvtepi32_ps(first), a))
             } else {
-                let mut sums = sum8(partial);
-                if let Some(1..) = Q::OFFSET {
-                    sums = _mm256_add_epi32(sums, _mm256_set1_epi32(x.excess()[0]));
-                }
-                _mm256_cvtepi32_ps(sums)
+                _mm256_cvtepi32_ps(sum8(partial))
             };
             total = add_group(Q::MINIMA, total, sums, factors.of(g), x);
         }
     }
     to_array(total)
+}
+
+/// Returns the sums of products of eight rows, of a type with unsigned values. These have at most five bits, so that
+/// four products fit: 4 * 31 * 127 < 2^15.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn sums_of_unsigned<Q: Quant>(blocks: [&Q; ROWS], g: usize, q: &[i8; 32]) -> __m256i {
+    let q = halves_twice(q);
+    let mut partial = [_mm256_setzero_si256(); ROWS / 2];
+    for r in 0..ROWS / 2 {
+        let [first, last] = numbers_of_two(blocks[r], blocks[r + ROWS / 2], g);
+        let pairs = _mm256_add_epi16(_mm256_maddubs_epi16(first, q[0]), _mm256_maddubs_epi16(last, q[1]));
+        partial[r] = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+    }
+    sum_halves4(partial)
 }
 
 /// Returns sums of four neighbouring byte products, times the scales of their halves. The instruction

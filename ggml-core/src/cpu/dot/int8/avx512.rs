@@ -2,11 +2,11 @@
 
 use super::avx2;
 use super::lanes::{
-    add_group, blocks8, factors8, load, numbers, prefetch8, put_factors, signed_bytes, sum8, to_array,
-    transpose8,
+    add_group, blocks8, factors8, halves_twice, nibbles_of_two, numbers, numbers_of_two, prefetch8,
+    put_factors, signed_bytes, sum_halves4, to_array, transpose8,
 };
 use super::{IntDot, MAX_TILE, PanelShape, ROWS, factor_count};
-use crate::cpu::dot::block::Quant;
+use crate::cpu::dot::block::{Group, Quant};
 use crate::cpu::dot::column::{Column, Rounded};
 use crate::cpu::simd::avx512::Avx512;
 use std::arch::x86_64::*;
@@ -35,7 +35,7 @@ impl IntDot for Avx512 {
     #[inline(always)]
     fn pack<Q: Quant>(self, rows: &[&[Q]], values: &mut [u8], factors: &mut [f32]) {
         // SAFETY: as above.
-        unsafe { pack(rows, values, factors) }
+        unsafe { pack(rows, values, factors, false) }
     }
 
     #[inline(always)]
@@ -68,9 +68,21 @@ fn biased<Q: Quant>(block: &Q, g: usize) -> __m256i {
     }
 }
 
+/// Does the same as [`numbers_of_two`], with fifth bits as masks.
+#[inline]
+#[target_feature(enable = "avx2,avx512bw,avx512vl")]
+fn values_of_two<Q: Quant>(a: &Q, b: &Q, g: usize) -> [__m256i; 2] {
+    let (Group::Five(a, high), Group::Five(b, other)) = (a.group(g), b.group(g)) else {
+        return numbers_of_two(a, b, g);
+    };
+    let ([first, last], sixteen) = (nibbles_of_two(a, b), _mm256_set1_epi8(16));
+    let bits = [high & 0xffff | other << 16, high >> 16 | other & 0xffff_0000];
+    [_mm256_mask_add_epi8(first, bits[0], first, sixteen), _mm256_mask_add_epi8(last, bits[1], last, sixteen)]
+}
+
 /// Multiplies eight rows with one column. The instruction requires unsigned weights; the effect of the offset
 /// is subtracted through the sum of the activations.
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512vl,avx512vnni")]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
 fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; ROWS] {
     let n = x.blocks.len() / Q::GROUPS;
     for row in &mut rows {
@@ -79,15 +91,22 @@ fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; 
     let mut total = _mm256_setzero_ps();
     for (b, x) in x.blocks.chunks_exact(Q::GROUPS).enumerate() {
         let blocks = blocks8(&rows, b);
-        prefetch8(blocks, ahead);
+        prefetch8(blocks[0], b, ahead);
         let factors = factors8(blocks);
         for (g, x) in x.iter().enumerate() {
-            let q = load(bytemuck::cast_ref(&x.q));
-            let mut partial = [_mm256_setzero_si256(); ROWS];
-            for r in 0..ROWS {
-                partial[r] = _mm256_dpbusd_epi32(_mm256_setzero_si256(), biased(blocks[r], g), q);
+            let q = halves_twice(&x.q);
+            let mut partial = [_mm256_setzero_si256(); ROWS / 2];
+            for r in 0..ROWS / 2 {
+                let halves = values_of_two(blocks[r], blocks[r + ROWS / 2], g);
+                for half in 0..2 {
+                    let unsigned = match Q::OFFSET {
+                        Some(_) => halves[half],
+                        None => _mm256_xor_si256(halves[half], _mm256_set1_epi8(i8::MIN)),
+                    };
+                    partial[r] = _mm256_dpbusd_epi32(partial[r], unsigned, q[half]);
+                }
             }
-            let mut sums = sum8(partial);
+            let mut sums = sum_halves4(partial);
             if Q::BIAS > 0 {
                 sums = _mm256_add_epi32(sums, _mm256_set1_epi32(x.excess()[0]));
             }
@@ -99,9 +118,16 @@ fn dot8<Q: Quant>(mut rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; 
 
 /// Packs a panel of 32 rows in 8 bits. For each group and each of its 8 runs of four values it has two
 /// vectors: the four values of rows 0 to 15 and those of rows 16 to 31. The factors of each group are the
-/// scales of all rows, then their minima, then the scales of the first halves and of the last halves.
+/// scales of all rows, then their minima, then the scales of the first halves and of the last halves. Values are
+/// without their offset if they are `signed`.
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw")]
-fn pack<Q: Quant>(rows: &[&[Q]], values: &mut [u8], factors: &mut [f32]) {
+pub(in crate::cpu::dot) fn pack<Q: Quant>(
+    rows: &[&[Q]],
+    values: &mut [u8],
+    factors: &mut [f32],
+    signed: bool,
+) {
+    let offset = _mm256_set1_epi8(if signed { Q::BIAS as i8 } else { 0 });
     let groups: &mut [[[u8; 32]; 32]] = values.as_chunks_mut().0.as_chunks_mut().0;
     let shape = shape::<Q>();
     let factors = factors.chunks_exact_mut(Q::GROUPS * 32 * shape.factors);
@@ -119,7 +145,7 @@ fn pack<Q: Quant>(rows: &[&[Q]], values: &mut [u8], factors: &mut [f32]) {
             for (g, group) in groups.iter_mut().enumerate() {
                 let mut bytes = [_mm256_setzero_si256(); 8];
                 for r in 0..8 {
-                    bytes[r] = biased(blocks[r], g);
+                    bytes[r] = _mm256_sub_epi8(biased(blocks[r], g), offset);
                 }
                 for (to, v) in group.chunks_exact_mut(4).zip(transpose8(bytes)) {
                     // SAFETY: the array is as long as the access.
@@ -178,7 +204,7 @@ fn pack_pairs<Q: Quant>(rows: &[&[Q]; 16], b: usize, half: usize, groups: &mut [
 /// Returns the eight 4-byte words of 16 rows: a vector for each word, a lane for each row.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn fours(rows: [&[u8; 32]; 16]) -> [__m512i; 8] {
+pub(in crate::cpu::dot) fn fours(rows: [&[u8; 32]; 16]) -> [__m512i; 8] {
     let mut out = [_mm512_setzero_si512(); 8];
     for h in 0..2 {
         // Each vector holds 16 bytes of four rows that are four apart; then rows and words are transposed.

@@ -47,16 +47,9 @@ fn sixteens(bits: u32) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn fields(f: Fields<'_>) -> __m256i {
-    let field = |bytes, shift: u32, bits: u32| {
-        let shifted = _mm256_srl_epi16(load(bytes), _mm_cvtsi32_si128(shift as i32));
-        _mm256_and_si256(shifted, _mm256_set1_epi8((1 << bits) - 1))
-    };
-    let mut numbers = field(f.low, f.low_shift, f.low_bits);
+    let mut numbers = field(load(f.low), f.low_shift, f.low_bits);
     if f.high_bits > 0 {
-        let high = field(f.high, f.high_shift, f.high_bits);
-        // The shifted field fits into its byte.
-        let high = _mm256_sll_epi16(high, _mm_cvtsi32_si128(f.low_bits as i32));
-        numbers = _mm256_or_si256(numbers, high);
+        numbers = above(numbers, field(load(f.high), f.high_shift, f.high_bits), f.low_bits);
     }
     if f.excess == 0 { numbers } else { _mm256_sub_epi8(numbers, _mm256_set1_epi8(f.excess)) }
 }
@@ -73,6 +66,100 @@ pub(super) fn numbers<Q: Quant>(block: &Q, g: usize) -> __m256i {
         Group::Made(q) => load(bytemuck::cast_ref(&q)),
         Group::Fields(f) => fields(f),
     }
+}
+
+/// Loads 16 bytes of each of two rows.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn joined(a: &[u8], b: &[u8]) -> __m256i {
+    let (Some(a), Some(b)) = (a.first_chunk::<16>(), b.first_chunk::<16>()) else {
+        return _mm256_setzero_si256();
+    };
+    // SAFETY: the arrays are as long as the accesses.
+    unsafe {
+        let a = _mm256_castsi128_si256(_mm_loadu_si128(a.as_ptr().cast()));
+        _mm256_inserti128_si256::<1>(a, _mm_loadu_si128(b.as_ptr().cast()))
+    }
+}
+
+/// Returns the values of a group of two rows as [`numbers`] does: those of the first half of the group of both rows,
+/// and those of the last half. Sums over lanes of such vectors need half of the steps.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn numbers_of_two<Q: Quant>(a: &Q, b: &Q, g: usize) -> [__m256i; 2] {
+    match (a.group(g), b.group(g)) {
+        (Group::Bytes(a), Group::Bytes(b)) => {
+            let (a, b): (&[u8; 32], &[u8; 32]) = (bytemuck::cast_ref(a), bytemuck::cast_ref(b));
+            [joined(a, b), joined(&a[16..], &b[16..])]
+        }
+        (Group::Nibbles(a), Group::Nibbles(b)) => nibbles_of_two(a, b),
+        (Group::Five(a, high), Group::Five(b, other)) => {
+            let [first, last] = nibbles_of_two(a, b);
+            let bits = [high & 0xffff | other << 16, high >> 16 | other & 0xffff_0000];
+            [_mm256_or_si256(first, sixteens(bits[0])), _mm256_or_si256(last, sixteens(bits[1]))]
+        }
+        (Group::Named(a, table), Group::Named(b, _)) => {
+            let table = load_twice(bytemuck::cast_ref(table));
+            let [first, last] = nibbles_of_two(&a, &b);
+            [_mm256_shuffle_epi8(table, first), _mm256_shuffle_epi8(table, last)]
+        }
+        (Group::Fields(a), Group::Fields(b)) => [fields_of_two(a, b, 0), fields_of_two(a, b, 16)],
+        (a, b) => {
+            let (a, b) = (a.numbers(), b.numbers());
+            let (a, b): (&[u8], &[u8]) = (bytemuck::cast_slice(&a), bytemuck::cast_slice(&b));
+            [joined(a, b), joined(&a[16..], &b[16..])]
+        }
+    }
+}
+
+/// Extracts the nibbles of 16 bytes of each of two rows: the low ones, and the high ones.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn nibbles_of_two(a: &[u8; 16], b: &[u8; 16]) -> [__m256i; 2] {
+    let (both, low) = (joined(a, b), _mm256_set1_epi8(15));
+    [_mm256_and_si256(both, low), _mm256_and_si256(_mm256_srli_epi16::<4>(both), low)]
+}
+
+/// Extracts bit fields of 16 bytes of each of two rows, from byte `first` on.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn fields_of_two(a: Fields<'_>, b: Fields<'_>, first: usize) -> __m256i {
+    let mut numbers = field(joined(&a.low[first..], &b.low[first..]), a.low_shift, a.low_bits);
+    if a.high_bits > 0 {
+        let high = field(joined(&a.high[first..], &b.high[first..]), a.high_shift, a.high_bits);
+        numbers = above(numbers, high, a.low_bits);
+    }
+    if a.excess == 0 { numbers } else { _mm256_sub_epi8(numbers, _mm256_set1_epi8(a.excess)) }
+}
+
+/// Extracts a bit field of bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn field(bytes: __m256i, shift: u32, bits: u32) -> __m256i {
+    let shifted = _mm256_srl_epi16(bytes, _mm_cvtsi32_si128(shift as i32));
+    _mm256_and_si256(shifted, _mm256_set1_epi8((1 << bits) - 1))
+}
+
+/// Places a field above one of `bits` bits; it fits into its byte.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn above(low: __m256i, high: __m256i, bits: u32) -> __m256i {
+    _mm256_or_si256(low, _mm256_sll_epi16(high, _mm_cvtsi32_si128(bits as i32)))
+}
+
+/// Loads 16 values of an activation's group into both halves: the first, and the last ones.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn halves_twice(q: &[i8; 32]) -> [__m256i; 2] {
+    let halves: &[[u8; 16]; 2] = bytemuck::cast_ref(q);
+    [load_twice(&halves[0]), load_twice(&halves[1])]
+}
+
+/// Adds the four lanes of each half of four vectors: those of the first halves, then those of the last halves.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn sum_halves4(v: [__m256i; 4]) -> __m256i {
+    _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]))
 }
 
 /// Returns the values of a group without the offset.
@@ -120,13 +207,15 @@ pub(super) fn blocks8<'a, Q>(rows: &[&'a [Q]; ROWS], b: usize) -> [&'a Q; ROWS] 
     [&r0[b], &r1[b], &r2[b], &r3[b], &r4[b], &r5[b], &r6[b], &r7[b]]
 }
 
-/// Prefetches the cache lines of the blocks `ahead` bytes after eight blocks.
+/// Prefetches a part of the eight rows after those that are multiplied, which begin `ahead` bytes after the first of
+/// these: as much as a block of eight rows takes. `first` is block `b` of the first row. The lines are asked for in the
+/// order of their addresses, which the hardware's prefetcher follows; eight rows at once it does not.
 #[inline(always)]
-pub(super) fn prefetch8<Q>(blocks: [&Q; ROWS], ahead: usize) {
-    for block in blocks {
-        for line in 0..size_of::<Q>().div_ceil(64) {
-            prefetch(block, ahead + 64 * line);
-        }
+pub(super) fn prefetch8<Q>(first: &Q, b: usize, ahead: usize) {
+    let bytes = ROWS * size_of::<Q>();
+    let at = ahead + b * (bytes - size_of::<Q>());
+    for line in 0..bytes.div_ceil(64) {
+        prefetch(first, at + 64 * line);
     }
 }
 
@@ -136,6 +225,41 @@ pub(super) fn prefetch8<Q>(blocks: [&Q; ROWS], ahead: usize) {
 fn halves8(bits: [u16; 8]) -> __m256 {
     let [a, b, c, d, e, f, g, h] = bits.map(u16::cast_signed);
     _mm256_cvtph_ps(_mm_set_epi16(h, g, f, e, d, c, b, a))
+}
+
+/// Returns the first four bytes of eight blocks. Loads and blends need no shuffles, which are scarce.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn words8<Q: Quant>(blocks: [&Q; 8]) -> __m256i {
+    let mut words = [_mm256_setzero_si256(); 8];
+    for r in 0..8 {
+        if let Some(word) = bytemuck::bytes_of(blocks[r]).first_chunk() {
+            words[r] = _mm256_set1_epi32(i32::from_le_bytes(*word));
+        }
+    }
+    let pair = [
+        _mm256_blend_epi32::<0b0000_0010>(words[0], words[1]),
+        _mm256_blend_epi32::<0b0000_1000>(words[2], words[3]),
+        _mm256_blend_epi32::<0b0010_0000>(words[4], words[5]),
+        _mm256_blend_epi32::<0b1000_0000>(words[6], words[7]),
+    ];
+    let (low, high) = (
+        _mm256_blend_epi32::<0b0000_1100>(pair[0], pair[1]),
+        _mm256_blend_epi32::<0b1100_0000>(pair[2], pair[3]),
+    );
+    _mm256_blend_epi32::<0b1111_0000>(low, high)
+}
+
+/// Returns the units of eight blocks that begin with them, and the units of their minima.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn leading_units8<Q: Quant>(blocks: [&Q; 8]) -> [__m256; 2] {
+    let words = words8(blocks);
+    let (low, high) = (_mm256_and_si256(words, _mm256_set1_epi32(0xffff)), _mm256_srli_epi32::<16>(words));
+    let both = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(low, high));
+    let units = _mm256_cvtph_ps(_mm256_castsi256_si128(both));
+    let minima = if Q::MINIMA > 0 { _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(both)) } else { units };
+    [units, minima]
 }
 
 /// Returns the units of eight blocks.
@@ -204,6 +328,10 @@ impl Factors {
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 pub(super) fn factors8<Q: Quant>(blocks: [&Q; 8]) -> Factors {
+    if Q::UNIT_LEADS {
+        let [units, minima] = leading_units8(blocks);
+        return Factors { scales: [units; 8], minima: [[minima; 8]; 2] };
+    }
     let units = units8(blocks);
     let mut factors = Factors { scales: [units; 8], minima: [[_mm256_setzero_ps(); 8]; 2] };
     if Q::GROUPS > 1 && !Q::HALVES {

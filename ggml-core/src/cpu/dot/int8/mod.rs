@@ -45,7 +45,7 @@ pub(in crate::cpu) struct PanelShape {
 }
 
 /// Returns the number of factors of a row and group with scales of halves: scale, minima, these scales.
-const fn factor_count(halves: bool, minima: usize) -> usize {
+pub(super) const fn factor_count(halves: bool, minima: usize) -> usize {
     1 + minima + if halves { 2 } else { 0 }
 }
 
@@ -67,8 +67,8 @@ pub(in crate::cpu) trait IntDot: Copy + Send + Sync + 'static {
         None
     }
 
-    /// Returns the products of eight rows of the same length with a column. It may prefetch the blocks that
-    /// are at a distance of `ahead` bytes after those that it reads.
+    /// Returns the products of eight rows of the same length with a column. It may prefetch the rows that begin
+    /// `ahead` bytes after these.
     #[inline(always)]
     fn dot8<Q: Quant>(self, rows: [&[Q]; ROWS], x: Column<'_>, ahead: usize) -> [f32; ROWS] {
         let _ = ahead;
