@@ -84,18 +84,54 @@ const MAT_VEC: Rows = Rows::Types { m: 14336, columns: &[1, 8], each: false };
 const TILES: Rows = Rows::Types { m: 4096, columns: &[128], each: true };
 
 /// Output rows of qwen2.5-0.5b's projections and feed-forward network, and longer ones.
-const LENGTHS: Rows = Rows::Lengths { dtype: DType::Q4_0, sizes: &[[896, 896], [896, 4864], [4864, 896], [2048, 8192]] };
+const LENGTHS: Rows =
+    Rows::Lengths { dtype: DType::Q4_0, sizes: &[[896, 896], [896, 4864], [4864, 896], [2048, 8192]] };
 
 const TABLES: [Table; 9] = [
     Table { name: "mat-vec", cards: GCN, units: false, rows: MAT_VEC, few: 2, peer: peer::MAT_VEC },
     Table { name: "row lengths", cards: GCN, units: false, rows: LENGTHS, few: 2, peer: peer::LENGTHS },
     Table { name: "tiles", cards: GCN, units: false, rows: TILES, few: 1, peer: peer::TILES },
-    Table { name: "attention", cards: GCN, units: false, rows: Rows::Attention, few: 1, peer: peer::ATTENTION },
-    Table { name: "mat-vec of RDNA3 and CDNA2", cards: NEWER, units: false, rows: MAT_VEC, few: 1, peer: NO_PEER },
-    Table { name: "tiles of RDNA3 and CDNA2", cards: NEWER, units: false, rows: TILES, few: 1, peer: NO_PEER },
-    Table { name: "attention of RDNA3 and CDNA2", cards: NEWER, units: false, rows: Rows::Attention, few: 1, peer: NO_PEER },
+    Table {
+        name: "attention",
+        cards: GCN,
+        units: false,
+        rows: Rows::Attention,
+        few: 1,
+        peer: peer::ATTENTION,
+    },
+    Table {
+        name: "mat-vec of RDNA3 and CDNA2",
+        cards: NEWER,
+        units: false,
+        rows: MAT_VEC,
+        few: 1,
+        peer: NO_PEER,
+    },
+    Table {
+        name: "tiles of RDNA3 and CDNA2",
+        cards: NEWER,
+        units: false,
+        rows: TILES,
+        few: 1,
+        peer: NO_PEER,
+    },
+    Table {
+        name: "attention of RDNA3 and CDNA2",
+        cards: NEWER,
+        units: false,
+        rows: Rows::Attention,
+        few: 1,
+        peer: NO_PEER,
+    },
     Table { name: "tiles of matrix units", cards: NEWER, units: true, rows: TILES, few: 1, peer: NO_PEER },
-    Table { name: "attention of matrix units", cards: NEWER, units: true, rows: Rows::Prompts, few: 1, peer: NO_PEER },
+    Table {
+        name: "attention of matrix units",
+        cards: NEWER,
+        units: true,
+        rows: Rows::Prompts,
+        few: 1,
+        peer: NO_PEER,
+    },
 ];
 
 impl Rows {
@@ -114,7 +150,8 @@ impl Rows {
         };
         match *self {
             Rows::Types { m, columns, each } => {
-                let of = |dtype| columns.iter().map(|&n| Work::Product { dtype, k: 4096, m, n, each }).collect();
+                let of =
+                    |dtype| columns.iter().map(|&n| Work::Product { dtype, k: 4096, m, n, each }).collect();
                 TYPES.map(|dtype| (dtype.to_string(), of(dtype))).into()
             }
             Rows::Lengths { dtype, sizes } => {
@@ -280,7 +317,8 @@ fn excess(cards: &[Card], documented: &str, table: &Table) -> Vec<String> {
             let listed = listed(documented, row);
             for (i, work) in work.iter().enumerate() {
                 let (now, most) = (work.count(backend.as_ref()), listed[place + i]);
-                if [now.vector, now.memory, now.scalar].iter().zip(most).any(|(now, most)| *now > most + more) {
+                if [now.vector, now.memory, now.scalar].iter().zip(most).any(|(now, most)| *now > most + more)
+                {
                     wrong.push(format!("{name}, {row}{}: {now:?}, documented {most:?}", columns[i]));
                 }
             }

@@ -6,8 +6,8 @@ use common::tiny;
 use diptych::ggml::backend::Backend;
 use diptych::ggml::mapped::MappedBytes;
 use diptych::ggml::null::{NullBackend, NullOptions};
-use diptych::synthesize::{self, Shape};
 use diptych::model::ModelFile;
+use diptych::synthesize::{self, Shape};
 use diptych::{DType, Model};
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use std::sync::Arc;
 /// any time, and none afterwards. On others they stay for the next start.
 #[test]
 fn pages_behind_uploads_are_given_back_to_unified_devices() {
-    let shape = Shape { embedding: 1024, feed_forward: 2048, head: 64, heads: 16, ..tiny("llama", DType::F32) };
+    let shape =
+        Shape { embedding: 1024, feed_forward: 2048, head: 64, heads: 16, ..tiny("llama", DType::F32) };
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let path = folder.path().join("model.gguf");
     synthesize::write(&shape, 1, &path).expect("a model");
@@ -45,6 +46,7 @@ fn loaded(path: &Path, unified: bool) -> Option<u64> {
         most = most.max(now);
         eprintln!("DEBUG {now:?}");
     };
-    Model::from_file_with(ModelFile::open(path).expect("a file"), Arc::new(backend), &mut look).expect("a model");
+    Model::from_file_with(ModelFile::open(path).expect("a file"), Arc::new(backend), &mut look)
+        .expect("a model");
     most
 }

@@ -166,7 +166,10 @@ impl MappedBytes {
 #[cfg(target_os = "linux")]
 fn page_bytes() -> usize {
     // SAFETY: the call takes no pointer.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok().filter(|page| *page > 0).unwrap_or(65536)
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) })
+        .ok()
+        .filter(|page| *page > 0)
+        .unwrap_or(65536)
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -200,7 +200,10 @@ mod tests {
         assert_eq!(Window::with(64 << 30, 2), Window { ahead: 256 << 20, readers: 2 });
         assert_eq!(Window::with(4 << 30, 1).readers, 0);
         assert_eq!(Window::with(1 << 20, 8), Window { ahead: 1 << 20, readers: 0 });
-        assert_eq!((Window::with(4 << 30, 8).upload_bytes(), Window::with(0, 8).piece()), (64 << 20, 256 << 10));
+        assert_eq!(
+            (Window::with(4 << 30, 8).upload_bytes(), Window::with(0, 8).piece()),
+            (64 << 20, 256 << 10)
+        );
     }
 
     /// Every run comes once, in order, whatever the readers do; pieces are the runs, without gaps.
