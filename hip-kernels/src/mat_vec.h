@@ -50,7 +50,7 @@ struct InLds {
 // Unchanged. In LDS, elements 0 .. 4 of each eight of a chunk come first, then 4 .. 8, so that adjacent lanes read adjacent
 // words.
 template <class PLACE, u32 SECOND> struct ColumnF32 {
-    static constexpr bool IS_LDS = PLACE::IS_LDS;
+    static constexpr bool IS_LDS = PLACE::IS_LDS, ONE_LOOP = false;
     typename PLACE::Floats at;
     template <int E> struct Raw { WeightF32::Raw eight[E / 8]; };
     template <int E> INLINED Raw<E> fetch(u32 base, u32 k) const {
@@ -236,11 +236,10 @@ template <class W, class C, int N, int R> struct MatVec {
     // otherwise the first piece stands for those after that. Where blocks count the elements, the rows' addresses then stay the
     // same and only a lane's offset grows.
     template <int E, int COUNT, bool WHOLE> INLINED void load(Step<E, COUNT> *step, u32 chunk, u32 from, u32 end) {
-        constexpr bool PAIR = PAIRS<COUNT>, ADVANCES = WHOLE || W::BLOCK == 1;
+        constexpr bool PAIR = PAIRS<COUNT>;
         constexpr u32 HALVES = PAIR ? 2 : 1;
         u32 lane = lane_id() * E, known = spread<COUNT>(lane), here[COUNT], skip[COUNT] = {};
-        if (ADVANCES && !WHOLE && from >= end) from = 0;
-        u32 base = ADVANCES ? from : 0;
+        u32 base = WHOLE ? from : 0;
         UNROLL for (u32 i = 0; i < COUNT; i++) {
             u32 more = further<E, COUNT>(i), k = (from - base) / HALVES + lane + (WHOLE ? 0 : more);
             if (WHOLE && !PAIR) skip[i] = more;
@@ -250,12 +249,12 @@ template <class W, class C, int N, int R> struct MatVec {
                 here[i] = spread<COUNT>(offset_here(WHOLE || k < (end - base) / HALVES ? k : 0));
             }
         }
-        if constexpr (!ADVANCES) UNROLL for (int r = 0; r < R; r++) row[r] = address_here(row[r]);
+        if constexpr (!WHOLE) UNROLL for (int r = 0; r < R; r++) row[r] = address_here(row[r]);
         UNROLL for (u32 i = 0; i < COUNT; i++) {
             UNROLL for (int r = 0; r < R; r++) {
                 u64 block = (chunk + base) / W::BLOCK;
-                const u8 *at = ADVANCES ? row[r] + block * W::BYTES + skip[i] / W::BLOCK * W::BYTES : row[r];
-                step->a[i][r] = W::template fetch<E>(at, ADVANCES ? here[i] : chunk + here[i]);
+                const u8 *at = WHOLE ? row[r] + block * W::BYTES + skip[i] / W::BLOCK * W::BYTES : row[r];
+                step->a[i][r] = W::template fetch<E>(at, WHOLE ? here[i] : chunk + here[i]);
                 if constexpr (W::BLOCK > 1) W::settle(&step->a[i][r], known + further<E, COUNT>(i));
             }
             if constexpr (!C::IS_LDS) {
@@ -311,48 +310,52 @@ template <class W, class C, int N, int R> struct MatVec {
         }
     }
 
-    // Pieces in flight: activations of many columns take the registers, and so do two pieces without common bytes on AMD's
-    // processors.
-    static constexpr int DEPTH = N <= 2 && (W::APART > 0 || !DEVICE_AMD || W::BLOCK == 1) ? 2 : 1;
+    // Pieces in flight: activations of many columns take the registers, and so do two pieces without common bytes where a step
+    // is under way while columns are brought.
+    static constexpr int DEPTH = N > 2 || (C::ONE_LOOP && W::APART == 0) ? 1 : 2;
 
     // Processes this wavefront's part of `count` elements from `chunk` on. If `bring` is wanted, calls it once.
     //
-    // On AMD's processors one loop does for all lengths, and the weights of the first step are asked for before `bring`. On
-    // NVIDIA's, whose compiler interleaves the pieces of a step, a loop over whole steps comes first: with one loop decode of a
-    // 1B in Q8_0 was 6 % slower on an H200, of a 0.5B in Q4_0 3 % faster.
+    // With columns in 8 bits, one loop does for all lengths on AMD's processors, and the weights of the first step are asked
+    // for before `bring`, as far as registers allow it. Otherwise a loop over whole steps comes first. It takes fewer registers
+    // for columns in F32; and NVIDIA's compiler interleaves the pieces of a step: with one loop decode of a 1B in Q8_0 was 6 %
+    // slower on an H200, of a 0.5B in Q4_0 3 % faster.
     template <int E, class BRING> INLINED void run(u32 chunk, u32 count, u32 split, u32 wanted, const BRING &bring) {
         constexpr u32 LONG = DEPTH * E * WAVE;
-        u32 part = wave_id() % (1u << split), from = part * LONG, end = W::BLOCK == 1 ? count / E * E : count;
-#if DEVICE_AMD
-        NO_UNROLL do {
-            Step<E, DEPTH> step;
-            // A row of fewer elements than a piece has only the rest.
-            if (W::BLOCK > 1 || end > 0) load<E, DEPTH, false>(&step, chunk, from, end);
-            if (wanted) bring();
-            wanted = 0;
-            multiply<E, DEPTH, false>(step, from, end);
-            from += LONG << split;
-        } while (from < end);
-#else
+        u32 part = wave_id() % (1u << split), from = part * LONG;
+        if constexpr (C::ONE_LOOP) {
+            // Not those of Q5_K, which has the most.
+            constexpr bool FIRST = N == 1 && sizeof(decltype(W::template fetch<E>(nullptr, 0))) <= 48;
+            if (!FIRST && wanted) bring();
+            NO_UNROLL do {
+                Step<E, DEPTH> step;
+                load<E, DEPTH, false>(&step, chunk, from, count);
+                if (FIRST && wanted) bring();
+                wanted = 0;
+                multiply<E, DEPTH, false>(step, from, count);
+                from += LONG << split;
+            } while (from < count);
+            return;
+        }
         if (wanted) bring();
+        constexpr int LAST = N <= 2 && WAVE > 32 ? 8 : E;
         if constexpr (DEPTH > 1) {
             NO_UNROLL for (; from + LONG <= count; from += LONG << split) {
                 Step<E, DEPTH> step;
-                load<E, DEPTH, true>(&step, chunk, from, end);
-                multiply<E, DEPTH, true>(step, from, end);
+                load<E, DEPTH, true>(&step, chunk, from, count);
+                multiply<E, DEPTH, true>(step, from, count);
             }
-            from = count / LONG * LONG + part * (E * WAVE);
+            from = count / LONG * LONG + part * (LAST * WAVE);
         }
-        NO_UNROLL for (; from + lane_id() * E + E <= count; from += E * WAVE << split) {
-            Step<E, 1> step;
-            load<E, 1, true>(&step, chunk, from, end);
-            multiply<E, 1, true>(step, from, end);
+        u32 lane = offset_here(lane_id());
+        NO_UNROLL for (; from + lane * LAST + LAST <= count; from += LAST * WAVE << split) {
+            Step<LAST, 1> step;
+            load<LAST, 1, true>(&step, chunk, from, count);
+            multiply<LAST, 1, true>(step, from, count);
         }
-#endif
-        // The rest of rows whose length is not a multiple of 8, by one lane; rows of blocks have none.
+        // The rest of rows whose length is not a multiple of 8; rows of blocks have none.
         if constexpr (W::BLOCK == 1) {
-            bool mine = lane_id() == 0 && wave_id() % (1u << split) == 0;
-            NO_UNROLL for (u32 k = end; mine && k < count; k++) {
+            NO_UNROLL for (u32 k = from + lane * LAST; k < count; k++) {
                 float w[R];
                 UNROLL for (int r = 0; r < R; r++) w[r] = W::one(row[r], chunk + k);
                 UNROLL for (int n = 0; n < N; n++) {
@@ -430,7 +433,7 @@ DEVICE void mat_vec(const VecArguments &known, VecShared<SOURCE, N, R> *shared) 
                 // The host gives further passes only where LDS holds the whole columns of the only use.
                 bool wanted = pass == 0;
                 // Where no two groups of elements share bytes, AMD's processors take whole blocks with one column.
-                constexpr bool WHOLE = DEVICE_AMD && N == 1 && W::BLOCK == 32 && W::APART == 0 && SOURCE::WIDE == 16;
+                constexpr bool WHOLE = SOURCE::Column::ONE_LOOP && N == 1 && W::BLOCK == 32 && W::APART == 0;
                 constexpr int E = W::BLOCK == 1 ? 8 : WHOLE ? 32 : SOURCE::WIDE;
                 u32 chunk = 0;
                 NO_UNROLL do {

@@ -12,7 +12,7 @@
 
 // A column in 8 bits; see ColumnF32. E adjacent elements have one scale.
 template <class PLACE> struct ColumnInt8 {
-    static constexpr bool IS_LDS = PLACE::IS_LDS;
+    static constexpr bool IS_LDS = PLACE::IS_LDS, ONE_LOOP = DEVICE_AMD && IS_LDS;
     typename PLACE::Bytes q;
     typename PLACE::Floats scale;
     template <int E> struct Raw {
