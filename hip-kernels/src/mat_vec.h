@@ -324,8 +324,8 @@ template <class W, class C, int N, int R> struct MatVec {
         constexpr u32 LONG = DEPTH * E * WAVE;
         u32 part = wave_id() % (1u << split), from = part * LONG;
         if constexpr (C::ONE_LOOP) {
-            // Not those of Q5_K, which has the most.
-            constexpr bool FIRST = N == 1 && sizeof(decltype(W::template fetch<E>(nullptr, 0))) <= 48;
+            // Not two pieces of Q5_K, which has the most.
+            constexpr bool FIRST = N == 1 && (DEPTH == 1 || sizeof(decltype(W::template fetch<E>(nullptr, 0))) <= 48);
             if (!FIRST && wanted) bring();
             NO_UNROLL do {
                 Step<E, DEPTH> step;
