@@ -35,18 +35,16 @@ fn pages_behind_uploads_are_given_back_to_unified_devices() {
 
 /// Loads a model; returns the largest number of the file's bytes in memory after an upload.
 fn loaded(path: &Path, unified: bool) -> Option<u64> {
-    let pages = MappedBytes::map(path).expect("a map");
+    let (pages, file) = (MappedBytes::map(path).expect("a map"), ModelFile::open(path).expect("a file"));
+    // Without what was read to open it, and around that.
     pages.give_back();
     let backend = NullBackend::open(NullOptions::default().with_unified(unified)).expect("a backend");
     assert_eq!(backend.device().unified, unified);
     let mut most = pages.resident().map(|bytes| bytes as u64);
-    eprintln!("DEBUG begin {most:?}");
     let mut look = |_, _| {
         let now = pages.resident().map(|bytes| bytes as u64);
         most = most.max(now);
-        eprintln!("DEBUG {now:?}");
     };
-    Model::from_file_with(ModelFile::open(path).expect("a file"), Arc::new(backend), &mut look)
-        .expect("a model");
+    Model::from_file_with(file, Arc::new(backend), &mut look).expect("a model");
     most
 }

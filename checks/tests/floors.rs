@@ -143,7 +143,7 @@ pub(crate) const FLOORS: &[Floors] = &[
             &["branch", "feed_forward"],
             &["builder", "load_options"],
             &["batch", "session_options", "weights"],
-            &["best", "hparams", "memory", "offload", "phases"],
+            &["best", "hparams", "memory", "offload", "phases", "read_ahead"],
         ],
     },
     Floors {

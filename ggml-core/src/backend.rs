@@ -2,8 +2,7 @@
 //!
 //! A backend is opened once, allocates memory, and prepares a [`Program`] from a planned graph, which can be
 //! run repeatedly. Callers need not validate anything: a backend checks its arguments and returns typed
-//! errors. No call blocks longer than the deadline of its phase ([`Deadlines`]), and none panics, aborts or
-//! exits.
+//! errors. No call blocks longer than its phase's deadline ([`Deadlines`]), and none panics, aborts or exits.
 //!
 //! Life of a model: `open` (elsewhere), [`Backend::allocate`] for weights and state or [`Backend::import`]
 //! for a memory map that the device can read in place, [`Backend::upload`], then [`Backend::prepare`] for
@@ -20,8 +19,7 @@ use crate::mapped::MappedBytes;
 use crate::phase::Deadlines;
 use crate::plan::{Plan, Step, Target};
 use crate::precision::Precision;
-use crate::routes::cards::CardReport;
-use crate::routes::{Identity, RouteUse};
+use crate::routes::{Identity, RouteUse, cards::CardReport};
 use crate::tensor::TensorId;
 use serde::{Deserialize, Serialize};
 use std::any::Any;

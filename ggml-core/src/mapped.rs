@@ -136,6 +136,13 @@ impl MappedBytes {
         advised(&mapped.map, self.start, self.len)
     }
 
+    /// Lets the system read a mapped file only where it is asked to (`true`, with [`MappedBytes::populate`]), or around
+    /// the bytes that are used, as it does by default. It holds for the whole file.
+    pub fn read_on_demand(&self, on_demand: bool) {
+        let Owner::Map(mapped) = &self.owner else { return };
+        ordered(&mapped.map, on_demand);
+    }
+
     /// Gives the memory of a mapped file's bytes back to the system, also that of the page cache where no other process
     /// uses it. They are read from the file again when they are used again. Pages that lie within them in part only
     /// stay. Without effect on systems other than Linux.
@@ -176,6 +183,16 @@ fn page_bytes() -> usize {
 fn page_bytes() -> usize {
     65536
 }
+
+#[cfg(unix)]
+fn ordered(map: &Mmap, on_demand: bool) {
+    use memmap2::Advice::{Normal, Random};
+    // A hint, without which the system reads more than it has to.
+    let _ = map.advise(if on_demand { Random } else { Normal });
+}
+
+#[cfg(not(unix))]
+fn ordered(_: &Mmap, _: bool) {}
 
 #[cfg(target_os = "linux")]
 fn advised(map: &Mmap, from: usize, len: usize) -> bool {

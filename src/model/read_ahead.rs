@@ -18,7 +18,7 @@ const AHEAD: [usize; 2] = [1 << 20, 256 << 20];
 const MOST: usize = 64 << 20;
 const PIECE: usize = 8 << 20;
 
-/// How far reading may be ahead of the uploads, and by how many threads.
+/// The bytes that reading may be ahead of the uploads, and the threads that read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Window {
     /// Bytes between the upload and the last ones that are read.
@@ -36,6 +36,11 @@ impl Window {
     fn with(bytes: usize, threads: usize) -> Window {
         let ahead = (bytes / SHARE).clamp(AHEAD[0], AHEAD[1]);
         Window { ahead, readers: if threads > 1 && bytes > AHEAD[0] { threads.min(READERS) } else { 0 } }
+    }
+
+    /// True if threads read, so that the system need not guess what comes next.
+    pub(super) fn reads(self) -> bool {
+        self.readers > 0
     }
 
     /// Returns the bytes to upload at a time, so that those in use stay within the window.

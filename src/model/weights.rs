@@ -132,7 +132,9 @@ fn upload(
     let mut done = 0;
     // The file's pages would take room from the model's.
     let gives_back = backend.device().unified;
-    read_ahead::each(&runs, window, |i, run| {
+    let on_demand = |on_demand: bool| gguf.parts().iter().for_each(|p| p.bytes().read_on_demand(on_demand));
+    on_demand(window.reads());
+    let uploaded = read_ahead::each(&runs, window, |i, run| {
         gguf.check_length()?;
         let (buffer, offset) = &targets[i];
         backend.upload(buffer, *offset, run)?;
@@ -142,8 +144,9 @@ fn upload(
         done += run.len() as u64;
         progress(done);
         Ok(())
-    })?;
-    Ok(weights)
+    });
+    on_demand(false);
+    uploaded.map(|()| weights)
 }
 
 #[cfg(test)]

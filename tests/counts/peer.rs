@@ -16,7 +16,7 @@ pub(super) const MAT_VEC: Peer = Peer {
     ],
 };
 
-/// Of rows of 896 it is not recorded how many there were; the count depends little on it.
+/// The number of rows of 896 is not recorded; the count depends little on it.
 pub(super) const LENGTHS: Peer = Peer {
     columns: &["llama.cpp, gfx906"],
     rows: &[("896 rows of 896", &["4.28 + 1.51 + 4.5"]), ("4864 rows of 896", &["4.28 + 1.51 + 4.5"])],
