@@ -73,7 +73,7 @@ impl MatrixForm {
         const WHOLE: &[MatrixForm] = &[form(32, 2, 2), form(32, 1, 2)];
         match row {
             ..=64 => SHORT,
-            ..=LONGEST_IN_REGISTERS => WHOLE,
+            65..=LONGEST_IN_REGISTERS => WHOLE,
             _ => &[],
         }
     }
