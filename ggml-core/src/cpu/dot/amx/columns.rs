@@ -16,6 +16,7 @@ use crate::cpu::simd::{Job, Simd, dispatch};
 pub(super) const AT_ONCE: usize = 4;
 
 /// Lines of a step of a block in BF16.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only x86-64 has tile registers"))]
 pub(super) const STEP_LINES: usize = 2 * COLUMNS;
 
 /// Returns the groups of a block: those of `k` elements and zeros, a multiple of [`AT_ONCE`].
@@ -29,6 +30,7 @@ pub(super) const fn group_lines(minima: usize) -> usize {
 }
 
 /// Returns the steps of a block in BF16.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only x86-64 has tile registers"))]
 pub(super) fn steps(k: usize) -> usize {
     k.div_ceil(32)
 }
