@@ -139,10 +139,11 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Calls `upload` for one run of bytes after the other, each when it is in memory, while threads read what follows.
+/// Calls `upload` for one run of bytes after the other, each when it is in memory, while threads read what follows. Waits
+/// for the file as long as the file system takes, as an upload does that reads the file itself.
 ///
 /// # Errors
-/// Those of `upload`, which then is not called again.
+/// Errors of `upload`, which then is not called again.
 pub(super) fn each(
     runs: &[MappedBytes],
     window: Window,

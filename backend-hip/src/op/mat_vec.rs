@@ -29,8 +29,8 @@ const RING_FROM_PASSES: u32 = 512;
 const MOST_PASSES: u32 = 4;
 
 /// Longest row with which no work-groups follow others: what a work-group does besides its rows, such as to read its
-/// arguments and to round the activations, takes as long as a pass. On gfx906 a Q4_0 row of 896 takes 7.7 instructions
-/// a weight in two passes and 9.0 in one (4864 rows).
+/// arguments and to round the activations, takes as long as a pass. On gfx906 a Q4_0 row of 896 takes 7.9 instructions
+/// a weight in two passes and 8.7 in one (4864 rows).
 const SHORT_ROW: u32 = 1024;
 
 /// Kernels of a type: one for each of [`EXACT`] and of [`INT8`], and the stems of their sources. Types

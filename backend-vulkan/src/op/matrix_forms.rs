@@ -78,8 +78,9 @@ impl MatrixForm {
         }
     }
 
-    /// Returns the candidate forms with scores in shared memory, the best first. `row`: the longest row of q, k and v. Where registers do
-    /// not hold a whole row, as few subgroups as possible share it, because each of them computes the scores.
+    /// Returns the candidate forms with scores in shared memory, the best first. `row`: the longest row of q, k and v.
+    /// Where registers do not hold a whole row, as few subgroups as possible share it, because each of them computes
+    /// the scores.
     fn all(profile: &Profile, row: u32, emulated: bool, dtype: DType) -> &'static [MatrixForm] {
         const fn form(positions: u32, row_subgroups: u32, groups: u32) -> MatrixForm {
             MatrixForm { positions, row_subgroups, groups, stages: 1, resident: 2, in_registers: false }
@@ -103,7 +104,7 @@ impl MatrixForm {
         const LONG_OF_RDNA3: &[MatrixForm] = &[form(16, 8, 2), form(16, 8, 1)];
         let whole = longest_whole_row(profile);
         match row {
-            // Emulation executes both stage counts, so that they are tested without a card.
+            // Emulation executes both stage counts, where `vulkan.matrix-rows` is off.
             _ if row <= whole && emulated => STAGED,
             ..=64 if profile.caps.arch == ArchClass::Nvidia => SHORT_OF_NVIDIA,
             _ if row <= whole && profile.caps.arch == ArchClass::Nvidia => STAGED,

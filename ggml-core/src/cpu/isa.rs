@@ -115,8 +115,8 @@ mod amx {
         const OSXSAVE: u32 = 1 << 27;
         // Configuration and data of tiles.
         const STATES: u64 = 1 << 17 | 1 << TILE_DATA;
-        // SAFETY: every x86-64 processor has the instruction.
         #[allow(unused_unsafe, reason = "unsafe before Rust 1.92")]
+        // SAFETY: every x86-64 processor has the instruction.
         let [leaves, seven, one] = unsafe { [__cpuid(0).eax, __cpuid_count(7, 0).edx, __cpuid(1).ecx] };
         if leaves < 7 || seven & FEATURES != FEATURES || one & OSXSAVE == 0 {
             return false;

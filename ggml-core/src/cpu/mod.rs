@@ -14,7 +14,8 @@
 //! weights with many columns have activations of 16 bits, in place of F32.
 //!
 //! `unsafe` code is in `memory` and `window` (pointers to tensors), `simd` and `dot` (vector loads, tile
-//! registers), `isa` (what the processor and the kernel allow), and `crew` (jobs shared between threads). Each module states its invariants.
+//! registers), `isa` (what the processor and the kernel allow), and `crew` (jobs shared between threads). Each
+//! module states its invariants.
 //!
 //! [`Precision::Fast`]: crate::precision::Precision::Fast
 
