@@ -1,10 +1,10 @@
 // The kernels of FLASH_ATTN_EXT, by type of k and v; see the headers. `flash_attn_split_*` are for few query rows and for long
 // ones, `flash_attn_tile_*` for many. If products may be rounded, there are others: on targets that multiply pairs of F16
 // `flash_attn_split_half_*` for few and `flash_attn_half_*` for many, with matrix units `flash_attn_matrix_*` for many
-// (`flash_attn_matrix_*_long` for long rows). `flash_attn_any_*` are for row lengths that the others do not support.
+// (`flash_attn_matrix_*_long` for long rows) and on NVIDIA's processors `flash_attn_units_*` for few. `flash_attn_any_*` are for row lengths that the others do not support.
 //
 // Operands: q, k, v, mask and sinks (q again if there are none), sums, statistics. The last two are scratch, or the result twice
-// if the positions are not split. The kernels with `split` join the sums themselves: they also have counters, and always the
+// if the positions are not split. The kernels with `split` in their names join the sums themselves: they also have counters, and always the
 // result. Soft-max and sums are F32.
 #pragma once
 #include "attention_any.h"
@@ -13,6 +13,7 @@
 #include "attention_long.h"
 #include "attention_matrix.h"
 #include "attention_split_half.h"
+#include "attention_units.h"
 #include "attention_tile.h"
 
 #define ATTENTION_OPERANDS \
@@ -96,6 +97,16 @@
 #else
 #define LONG_MATRIX(type, KV)
 #endif
+
+// One work-group on a multiprocessor: fewer registers would spill, and one has as many loads in flight as memory needs.
+#define UNITS(type, KV, D, G) \
+    KERNEL_GROUPS(UNITS_WAVES * WAVE, 1) flash_attn_units_##type##_d##D##_g##G(ATTENTION_OPERANDS) { \
+        typedef UnitsKernel<D, G> S; \
+        LDS UnitsShared<S> shared; \
+        attention_units<S>(q, k, v, mask, sinks, out, stats, p, &shared); \
+    }
+#define ALL_UNITS(type, KV) UNITS(type, KV, 64, 8) UNITS(type, KV, 128, 8) UNITS(type, KV, 256, 8) UNITS(type, KV, 64, 16) \
+    UNITS(type, KV, 128, 16)
 
 #define LATENT_MATRIX(type, KV) \
     WAVES_PER_SIMD(MATRIX_PER_SIMD) KERNEL(MATRIX_WAVES * Fragment::LANES) flash_attn_matrix_##type##_long(ATTENTION_OPERANDS) { \

@@ -27,6 +27,9 @@ LONG_MATRIX(f16, WeightF16)
 #if HAS_MATRIX
 LATENT_MATRIX(f16, WeightF16)
 #endif
+#if HAS_MATRIX && !DEVICE_AMD
+ALL_UNITS(f16, WeightF16)
+#endif
 
 #define COMBINE_THREADS 128
 #define MAX_SPLITS 2048u

@@ -50,6 +50,11 @@ const LONG_FEW: u64 = 128;
 /// work-group as long as computing them takes all others.
 const FEW_HALF_SPAN: u32 = 256;
 
+/// Query rows up to which NVIDIA's matrix units have kernels that read k and v once for all of them; threads of
+/// their work-groups.
+const FEW_ON_UNITS: u64 = 16;
+const UNITS_THREADS: u32 = 256;
+
 /// Kernels of a type for value rows of up to 64, 128 and 256 elements: for few query rows (one for each of
 /// [`GROUPS`]), many query rows, many query rows by dot products of pairs of F16 (for F16 only, if no row is
 /// longer), and many query rows on matrix units (if no row is longer; none for F32, and none of 256 for
@@ -61,6 +66,9 @@ struct Kernels {
     few: [[&'static str; 3]; 3],
     /// The same by dot products of pairs of F16, for rows of exactly this length and the first [`HALF_GROUPS`].
     few_half: [[&'static str; 2]; 3],
+    /// The same on NVIDIA's matrix units, for rows of exactly this length and up to 8 and 16 query rows. Rows of 256 would
+    /// need more registers for 16.
+    few_units: [&'static [&'static str]; 3],
     /// Number of [`GROUPS`] with a kernel.
     groups: usize,
     many: [&'static str; 3],
@@ -98,6 +106,11 @@ macro_rules! kernels {
                 kernels!(few_half $t, "128"),
                 kernels!(few_half $t, "256"),
             ],
+            few_units: [
+                kernels!(few_units $t, "64", "_g8", "_g16"),
+                kernels!(few_units $t, "128", "_g8", "_g16"),
+                kernels!(few_units $t, "256", "_g8"),
+            ],
             groups: $groups,
             many: [
                 concat!("flash_attn_tile_", $t, "_d64"),
@@ -124,6 +137,9 @@ macro_rules! kernels {
             concat!("flash_attn_split_half_", $t, "_d", $d, "_g1"),
             concat!("flash_attn_split_half_", $t, "_d", $d, "_g4"),
         ]
+    };
+    (few_units $t:literal, $d:literal, $($g:literal),*) => {
+        &[$(concat!("flash_attn_units_", $t, "_d", $d, $g)),*]
     };
     (few $t:literal, $d:literal, $last:literal) => {
         [
@@ -239,7 +255,8 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
     let pairs = can_multiply_pairs(c, &p);
     let rounded = matrix_kernel(c, &p, &kernels).or_else(|| pair_kernel(&p, &kernels).filter(|_| pairs));
-    let choice = match few_by_pairs(c.profile, &p, &kernels).filter(|_| pairs) {
+    let few_by_pairs = || few_by_pairs(c.profile, &p, &kernels).filter(|_| pairs);
+    let choice = match few_on_units(c, &p, &kernels).or_else(few_by_pairs) {
         Some(choice) => choice,
         None => choose(c.profile, &p, &kernels, rounded)?,
     };
@@ -287,21 +304,26 @@ fn longest_on_units(matrix: Matrix, kv_type: DType) -> u32 {
     }
 }
 
-/// Returns the matrix unit kernel for many query rows, if activations may be rounded. The byte stride of rows
-/// of k and v must fit 32 bits. For rows of F16 NVIDIA's kernels load 16 bytes at a time, aligned to 16;
-/// blocks, and rows on AMD, need no alignment.
-fn matrix_kernel(c: &Context<'_>, p: &FlashAttnParams, kernels: &Kernels) -> Option<Many> {
+/// Returns true if the kernels on matrix units can load the rows of k and v. Their byte stride must fit 32 bits. For rows
+/// of F16 NVIDIA's kernels load 16 bytes at a time, aligned to 16; blocks, and rows on AMD, need no alignment.
+fn suits_units(c: &Context<'_>, p: &FlashAttnParams) -> bool {
     let operands = c.graph.operands(c.node);
-    let longest = longest_on_units(c.profile.attention_matrix, operands[1].dtype);
     let sixteens = |t: &&Tensor| t.nb[1..].iter().chain([&t.offset]).all(|n| n.is_multiple_of(16));
     let anywhere = operands[1].dtype != DType::F16 || c.profile.attention_matrix != Matrix::Tensor;
     let strides = operands[1..3].iter().all(|t| u32::try_from(t.nb[1]).is_ok());
-    let fits = p.d.iter().all(|d| d.is_multiple_of(8))
+    p.d.iter().all(|d| d.is_multiple_of(8))
         && strides
-        && (anywhere || operands[1..3].iter().all(sixteens));
-    let wanted = c.precision == Precision::Fast && operands[1].dtype != DType::F32;
+        && (anywhere || operands[1..3].iter().all(sixteens))
+}
+
+/// Returns the matrix unit kernel for many query rows, if activations may be rounded.
+fn matrix_kernel(c: &Context<'_>, p: &FlashAttnParams, kernels: &Kernels) -> Option<Many> {
+    let dtype = c.graph.operands(c.node)[1].dtype;
+    let longest = longest_on_units(c.profile.attention_matrix, dtype);
+    let wanted = c.precision == Precision::Fast && dtype != DType::F32;
+    let fits = suits_units(c, p);
     let row = Some(p.d[0].max(p.d[1])).filter(|&row| wanted && fits && row <= longest);
-    let able = longest > 0 && operands[1].dtype == DType::F16;
+    let able = longest > 0 && dtype == DType::F16;
     let long = able && wanted && fits && is_long(p);
     let of_row = row.and_then(size_class).map(|size| (kernels.matrix[size], MATRIX_ROWS));
     let (kernel, rows) = of_row.or(long.then_some((kernels.long_matrix, LONG_MATRIX_ROWS)))?;
@@ -358,6 +380,38 @@ fn few_by_pairs(profile: &Profile, p: &FlashAttnParams, kernels: &Kernels) -> Op
         groups,
         span: Some(span),
     })
+}
+
+/// Returns the positions of a split of the few-row kernels on matrix units, of which a work-group processes `step` at a
+/// time. `others` work-groups read each position, and `units` run at a time. Two steps take less time than combining
+/// splits. A few steps are whole; if there are many, it matters more that all units have work.
+fn few_units_span(positions: u32, step: u32, others: u64, units: u64) -> u32 {
+    let most = (units / others.max(1)).clamp(1, MAX_SPLITS) as u32;
+    if positions <= 2 * step || most == 1 {
+        return positions;
+    }
+    let even = positions.div_ceil(most);
+    even.next_multiple_of(if even <= 4 * step { step } else { 32 })
+}
+
+/// Chooses a few-row kernel on NVIDIA's matrix units, if activations may be rounded and there is one of the row length.
+/// A single query row would leave seven eighths of them idle.
+fn few_on_units(c: &Context<'_>, p: &FlashAttnParams, kernels: &Kernels) -> Option<Choice> {
+    let able = c.profile.attention_matrix == Matrix::Tensor && c.precision == Precision::Fast;
+    let f16 = c.graph.operands(c.node)[1].dtype == DType::F16;
+    let rows = u64::from(p.ne[0]) * u64::from(p.ne[1] / p.kv[1]);
+    let wanted = able && f16 && (2..=FEW_ON_UNITS).contains(&rows) && suits_units(c, p);
+    let size = [64, 128, 256].iter().position(|&size| p.d == [size, size]).filter(|_| wanted)?;
+    let of_size = kernels.few_units[size];
+    let class = of_size.len().min(rows.div_ceil(8) as usize) - 1;
+    let groups = rows.div_ceil(8 * (class as u64 + 1));
+    let heads = u64::from(p.kv[1]) * u64::from(p.ne[2]);
+    let step = if size == 0 { 256 } else { 128 };
+    let units = Tuning::of(c.profile).units(c.profile);
+    let span = few_units_span(p.kv[0], step, groups.saturating_mul(heads), units);
+    let splits = p.kv[0].div_ceil(span).into();
+    let (kernel, threads) = (of_size[class], UNITS_THREADS);
+    Some(Choice { kernel, threads, few: false, splits, groups, span: Some(span) })
 }
 
 /// Returns true if only the long-row kernels support the node.

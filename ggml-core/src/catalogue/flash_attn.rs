@@ -344,6 +344,12 @@ pub(super) fn cases() -> Vec<Case> {
         case(extents(256, 256, 2, 300, 2, 1, 2), f16, Some(f16), 0.0, 0.0),
         case_with_hidden_cells(extents(128, 128, 1, 300, 64, 16, 1), f16, true),
         case_with_hidden_cells(extents(256, 256, 1, 300, 2, 2, 1), f16, false),
+        // Query rows of several tokens that read keys and values together: cells that some of them see, splits that
+        // none of them sees.
+        case_with_hidden_cells(extents(128, 128, 4, 530, 12, 4, 1), f16, true),
+        case_with_hidden_cells(extents(64, 64, 4, 610, 8, 2, 1), f16, false),
+        case_with_hidden_cells(extents(256, 256, 4, 300, 4, 2, 1), f16, false),
+        case_with_window(extents(128, 128, 2, 1500, 8, 2, 1), f16, f16, 200),
         // Rows that one or two lanes hold.
         case(extents(8, 8, 3, 70, 4, 2, 1), f16, Some(f16), 0.0, 0.0),
         case(extents(16, 16, 1, 300, 4, 1, 1), f32, Some(f32), 0.0, 0.0),

@@ -32,7 +32,7 @@ fn kernels_fit_the_code_objects() {
         let (mut met, mut on_units) = (BTreeSet::new(), BTreeSet::new());
         for &dtype in CACHE_TYPES {
             for (d, tokens) in
-                [64, 128, 256, 512, 608].iter().flat_map(|&d| [1, 4, 8, 160].map(|tokens| (d, tokens)))
+                [64, 128, 256, 512, 608].iter().flat_map(|&d| [1, 4, 8, 16, 160].map(|tokens| (d, tokens)))
             {
                 let mut graph = Graph::new();
                 let mut leaf =
@@ -62,11 +62,13 @@ fn kernels_fit_the_code_objects() {
         let of_f16 = kernels(DType::F16).unwrap();
         let long = (profile.matrix != Matrix::None).then_some(of_f16.long_matrix);
         let few_half = of_f16.few_half.into_iter().flatten().filter(|_| profile.has_pairs());
+        let few_units = of_f16.few_units.into_iter().flatten().copied();
+        let few_units = few_units.filter(|_| profile.matrix == Matrix::Tensor);
         let longest = longest_on_units(profile.matrix, DType::F16);
         let lengths = [64, 128, 256].into_iter().zip(of_f16.half);
         let pairs = lengths.filter(|(row, _)| profile.has_pairs() && *row > longest).map(|(_, name)| name);
         let of_types = types.iter().flat_map(|&t| of_type(t));
-        let expected: BTreeSet<&str> = of_types.chain(long).chain(pairs).chain(few_half).collect();
+        let expected: BTreeSet<&str> = of_types.chain(long).chain(pairs).chain(few_half).chain(few_units).collect();
         assert_eq!(units, expected, "{name}");
     }
 }
@@ -225,4 +227,38 @@ fn few_rows_by_pairs_suit_the_device() {
     for (rows, heads, tokens) in [([96, 96], 8, 1), ([128, 64], 8, 1), ([128, 128], 8, 3)] {
         assert_eq!(chosen(rows, [heads, 2], tokens, 4096), None);
     }
+}
+
+/// Query rows that share a head of k go to matrix units that read k once for all of them, split so that each
+/// multiprocessor has a work-group.
+#[test]
+fn few_rows_on_units_suit_the_device() {
+    let profile = Profile::of(&Target::parse("sm_90").unwrap()).unwrap();
+    let profile = Profile { compute_units: 132, ..profile };
+    let chosen = |d: usize, [heads, kv_heads]: [usize; 2], tokens, positions, precision| {
+        let mut graph = Graph::new();
+        let q = graph.leaf("q", DType::F32, [d, tokens, heads, 1], Source::Input).unwrap();
+        let [k, v] = ["k", "v"]
+            .map(|name| graph.leaf(name, DType::F16, [d, positions, kv_heads, 1], Source::Input).unwrap());
+        let op = FlashAttnExt { scale: 1.0, max_bias: 0.0, logit_softcap: 0.0 };
+        let node = graph.flash_attn_ext(op, q, k, v, None).unwrap();
+        let p = FlashAttnParams::new(&graph, node, &[]).unwrap();
+        let context = Context { graph: &graph, node, profile: &profile, precision };
+        few_on_units(&context, &p, &kernels(DType::F16).unwrap())
+            .map(|c| (c.kernel, c.splits, c.groups, c.span.unwrap()))
+    };
+    let fast = Precision::Fast;
+    let d128 = "flash_attn_units_f16_d128_g8";
+    assert_eq!(chosen(128, [32, 8], 1, 256, fast), Some((d128, 1, 1, 256)), "two steps");
+    assert_eq!(chosen(128, [32, 8], 1, 512, fast), Some((d128, 4, 1, 128)));
+    assert_eq!(chosen(128, [32, 4], 1, 16640, fast), Some((d128, 33, 1, 512)), "132 work-groups");
+    assert_eq!(chosen(128, [32, 8], 1, 16640, fast), Some((d128, 16, 1, 1056)), "128 work-groups");
+    assert_eq!(chosen(128, [32, 8], 4, 4352, fast), Some(("flash_attn_units_f16_d128_g16", 12, 1, 384)));
+    assert_eq!(chosen(64, [14, 2], 1, 512, fast), Some(("flash_attn_units_f16_d64_g8", 1, 1, 512)));
+    assert_eq!(chosen(256, [8, 4], 8, 300, fast), Some(("flash_attn_units_f16_d256_g8", 3, 2, 128)));
+    assert_eq!(chosen(128, [32, 32], 1, 512, fast), None, "one row");
+    assert_eq!(chosen(128, [32, 8], 5, 512, fast), None, "many rows");
+    assert_eq!(chosen(96, [32, 8], 1, 512, fast), None);
+    assert_eq!(chosen(128, [32, 8], 1, 512, Precision::Exact), None);
+    assert!(u64::from(u32::MAX.div_ceil(few_units_span(u32::MAX, 128, 1, 1 << 40))) <= MAX_SPLITS);
 }
