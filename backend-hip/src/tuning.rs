@@ -69,6 +69,9 @@ pub enum Half {
     /// Products with weights in F16, two multiplications per instruction (`v_dot2_f32_f16`). With bytes it is
     /// four per instruction.
     Dot2,
+    /// Products with weights in blocks, two multiplications and sums in F16 per instruction (`v_pk_fma_f16`), on targets
+    /// without dot products.
+    Packed,
     /// All products, with matrix units. On an H200, prompts of 512 tokens are 1.3 times as fast as with bytes
     /// (a model of 0.5 billion Q8_0 weights), 1.6 times (1 billion) and 2.3 times (8 billion, Q4_K). Bytes on
     /// the matrix units (`mma.m16n8k32`) were tried: 0.87 times as fast for 14336 x 4096 x 512 of Q8_0, 0.80
@@ -83,6 +86,7 @@ impl Half {
         match self {
             Half::None => false,
             Half::Dot2 => dtype == DType::F16,
+            Half::Packed => dtype.is_quantized(),
             Half::Matrix => true,
         }
     }
@@ -159,14 +163,10 @@ pub const GIVEN_LDS: u32 = 98 << 10;
 /// clock, dot4 with 93, 34, 22 and 27.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Int8 {
-    /// No products: without the instructions, bytes are slower than F32 (gfx803).
+    /// No products: without the instruction, bytes are slower than F32. Few columns are limited by the unpacking of
+    /// weights, not by multiplications: one column of Q8_0 as pairs of 16 bits takes as long as in F32 (212 and 210
+    /// instructions for four rows of 16 elements a lane), not counting the rounding.
     None,
-    /// Products with many columns and types of less than 8 bits, as pairs of 16 bits (`v_pk_mad_u16`): two
-    /// multiplications per instruction. Sums of products of Q8_0 do not fit 16 bits; computed one by one they
-    /// are slower than F32. Products with few columns are limited by the unpacking of weights, not by
-    /// multiplications: one column of Q8_0 takes as long as in F32 (212 and 210 instructions for four rows of
-    /// 16 elements a lane), not counting the rounding.
-    Pairs,
     /// All products: four multiplications per instruction.
     Dot4,
 }
@@ -242,13 +242,13 @@ impl Tuning {
     /// Returns the parameters of a profile's family.
     pub(crate) fn table(profile: &Profile) -> Tuning {
         let int8 = match profile.dot4 {
-            Dot4::Software if profile.packed_half => Int8::Pairs,
             Dot4::Software => Int8::None,
             Dot4::Sdot4 | Dot4::Sudot4 | Dot4::Dp4a => Int8::Dot4,
         };
         let half = match (profile.matrix, profile.family, profile.dot4) {
             // Processors with both instructions have no dot2 kernels.
             (Matrix::None, Family::Gcn | Family::Rdna1 | Family::Rdna2, Dot4::Sdot4) => Half::Dot2,
+            (Matrix::None, Family::Gcn | Family::Rdna1, Dot4::Software) if profile.packed_half => Half::Packed,
             (Matrix::None, ..) => Half::None,
             _ => Half::Matrix,
         };

@@ -27,6 +27,8 @@ enum Form {
     Rounding,
     /// 8 bits, rounded before by `quantize_int8`.
     Int8,
+    /// F16, rounded before by `round_half`.
+    Packed,
 }
 
 /// Kernel under test: rows of a wavefront (mat-vec) or of a work-group (tiles), columns, threads.
@@ -44,7 +46,7 @@ const fn kernel(name: &'static str, form: Form, rows: u32, columns: u32, threads
 }
 
 /// Kernels; `@` is replaced by the type's name.
-const KERNELS: [Kernel; 15] = [
+const KERNELS: [Kernel; 18] = [
     kernel("mat_vec_@_n1_r4", Form::Exact, 4, 1, 256),
     kernel("mat_vec_@_n2_r2", Form::Exact, 2, 2, 256),
     kernel("mat_vec_@_n4_r4", Form::Exact, 4, 4, 256),
@@ -60,6 +62,9 @@ const KERNELS: [Kernel; 15] = [
     kernel("mat_tile_int8_@_64x32", Form::Int8, 64, 32, 128),
     kernel("mat_tile_int8_@_64x64", Form::Int8, 64, 64, 256),
     kernel("mat_tile_int8_@_128x64", Form::Int8, 128, 64, 256),
+    kernel("mat_tile_packed_@_64x32", Form::Packed, 64, 32, 128),
+    kernel("mat_tile_packed_@_64x64", Form::Packed, 64, 64, 256),
+    kernel("mat_tile_packed_@_128x64", Form::Packed, 128, 64, 256),
 ];
 
 /// Parameters of mat-vec kernels.
@@ -159,8 +164,8 @@ struct Device {
 impl Device {
     fn new(target: Target) -> Option<Device> {
         let gpu = Gpu::new(target, Options::default());
-        // F16 tiles have tests of their own. Not every target has code for all stems.
-        let stems = hip_kernels::stems().iter().filter(|s| s.starts_with("mul_mat") && !s.contains("half"));
+        // Not every target has code for all stems.
+        let stems = hip_kernels::stems().iter().filter(|s| s.starts_with("mul_mat"));
         let load = |stem: &&str| {
             let image = hip_kernels::code_object(target.name(), stem)?;
             metadata::read(image).ok().filter(|found| !found.kernels.is_empty())?;
@@ -223,6 +228,13 @@ impl Device {
             let groups = (p.k / 8).div_ceil(1 << log2) * (columns as u32).div_ceil(256 >> log2);
             before = self.launch(rounding, [groups, 1, 1], 256, &[b, q, scales], p);
             input = vec![q, scales];
+        }
+        if kernel.form == Form::Packed {
+            let [x, scales] = [columns * p.k.next_multiple_of(64) as usize * 2, columns * 4]
+                .map(|n| self.gpu.allocate(n).unwrap());
+            taken.extend([x, scales]);
+            before = self.launch("round_half", [p.n, p.ne2 * p.ne3, 1], 256, &[b, x, scales], p);
+            input = vec![x, scales];
         }
         let groups = kernel.groups(p, deal);
         let counters = if kernel.is_vec() {
@@ -322,7 +334,11 @@ fn results_are_right(target: Target) {
             for (k, m, n, batch) in shapes.into_iter().take(if FULL.contains(&dtype) { 3 } else { 2 }) {
                 let product = uniform(dtype, k, m, n, batch);
                 let (p, [a, b], right) = &*product;
-                let bound = if kernel.form == Form::Exact { 1e-11 } else { 5e-5 };
+                let bound = match kernel.form {
+                    Form::Exact => 1e-11,
+                    Form::Packed => 5e-6,
+                    Form::Rounding | Form::Int8 => 5e-5,
+                };
                 let deals = [ONCE, Deal { passes: 2, split: 0 }, Deal { passes: 1, split: 2 }];
                 for deal in deals.into_iter().take(if kernel.is_vec() { 3 } else { 1 }) {
                     let (result, _) = device.product((&kernel, deal), &name, p, a, b);
@@ -332,11 +348,10 @@ fn results_are_right(target: Target) {
             }
         }
     }
-    // gfx900 has tiles of bytes for types whose sums fit 16 bits (three and five types), and no other kernels
-    // that round.
+    // gfx900 has packed tiles in place of all kernels of bytes.
     let all = match target {
-        Target::Gfx900 => FULL.len() * 8 + FEW.len() * 4 + LOW.len() * 4 + 3 * 3 + 5 * 2,
-        _ => FULL.len() * KERNELS.len() + FEW.len() * 8 + LOW.len() * 6,
+        Target::Gfx900 => FULL.len() * (8 + 3) + FEW.len() * (4 + 2) + LOW.len() * 4,
+        _ => FULL.len() * 15 + FEW.len() * 8 + LOW.len() * 6,
     };
     assert_eq!(ran, all);
 }
@@ -457,8 +472,41 @@ fn bytes_take_fewer_instructions_on_gfx906() {
 }
 
 #[test]
-fn pairs_take_fewer_instructions_on_gfx900() {
-    bytes_take_fewer_instructions(Target::Gfx900, &[TILES]);
+fn packed_halves_take_fewer_instructions_on_gfx900() {
+    bytes_take_fewer_instructions(Target::Gfx900, &[(TILES.0, PACKED, 64)]);
+}
+
+const PACKED: &str = "mat_tile_packed_@_128x64";
+
+/// Products at the limits of F16: the largest integers of a block times activations of one magnitude, all products of the
+/// same sign; rows of large and tiny activations; infinities and NaN, which must not become numbers.
+#[test]
+fn sums_of_packed_halves_do_not_overflow() {
+    let Some(device) = Device::new(Target::Gfx900) else { return };
+    let kernel = KERNELS.iter().find(|k| k.name == PACKED).unwrap();
+    for (weights, activations) in [(-1.0, -1.0), (1.0, 1e30), (-1.0, 3e-30), (1.0, f32::MAX / 512.0)] {
+        for dtype in FULL {
+            let case = Case::new("limits", |g, c| {
+                let a = c.leaf(g, "a", dtype, [256, 5, 1, 1], Fill::Values(vec![weights; 1280]))?;
+                let b = c.leaf(g, "b", DType::F32, [256, 3, 1, 1], Fill::Values(vec![activations; 768]))?;
+                g.mul_mat(a, b)
+            });
+            let (p, [a, b]) = split(&case, &case.contents().unwrap());
+            let name = kernel.name.replace('@', &suffix(dtype));
+            let (result, _) = device.product((kernel, ONCE), &name, &p, &a, &b);
+            for (x, y) in result.iter().zip(right(&case)) {
+                // Each of 16 sums is rounded to 11 bits.
+                assert!((x / y - 1.0).abs() < 16.0 / 4096.0, "{name} of {weights} times {activations}: {x}, not {y}");
+            }
+        }
+    }
+    for value in [f32::INFINITY, f32::NAN] {
+        let mut values = vec![0.5; 96 * 3];
+        values[40] = value;
+        let (p, [a, b]) = operands(DType::Q8_0, 96, 5, 3, [1; 4], Fill::Values(values));
+        let (result, _) = device.product((kernel, ONCE), &kernel.name.replace('@', "q8_0"), &p, &a, &b);
+        assert!(result.iter().enumerate().all(|(i, x)| x.is_finite() == (i >= 5)), "{value}: {result:?}");
+    }
 }
 
 /// Returns the vector instructions: arithmetic, memory, LDS. Scalar instructions are issued in parallel.

@@ -271,7 +271,7 @@ DEVICE i32 dot4(u32 a, u32 b, i32 c) {
 }
 #endif
 
-// True if one instruction multiplies and adds two pairs of 16 bits (v_pk_mad_u16).
+// True if one instruction shifts, or multiplies and adds, two pairs of 16 bits (v_pk_fma_f16).
 #if defined(__GFX7__) || defined(__GFX8__)
 #define HAS_PACKED16 0
 #else

@@ -17,6 +17,8 @@
 // True if one instruction adds the products of two pairs of F16 (v_dot2_f32_f16), and if there are matrix units. With
 // HAS_MATRIX all types have tiles of F16, with HAS_DOT2 alone only F16 itself (for blocks, bytes are faster).
 #define HAS_DOT2 (DEVICE_AMD && HAS_DOT4)
+// True if blocks have tiles of F16 because there are no dot products (mat_tile_packed.h).
+#define HAS_PACKED_HALVES (DEVICE_AMD && HAS_PACKED16 && !HAS_DOT4)
 #define HAS_MATRIX 0
 #if !DEVICE_AMD
 #if __CUDA_ARCH__ >= 800

@@ -1,9 +1,11 @@
 // The kernels of MUL_MAT where rounding is allowed and the target multiplies F16, by type (mat_tile_half.h):
-// `mat_tile_half_<type>_<rows>x<columns>`, or `mat_tile_mma_...` for NVIDIA's processors. They read the activations that
-// `round_half` wrote to scratch (mul_mat_half.hip).
+// `mat_tile_half_<type>_<rows>x<columns>`, `mat_tile_mma_...` for NVIDIA's processors, or `mat_tile_packed_...` for AMD's
+// processors without dot products (mat_tile_packed.h). They read the activations that `round_half` wrote to scratch
+// (mul_mat_half.hip).
 #pragma once
 #include "mat_tile_half.h"
 #include "mat_tile_mma.h"
+#include "mat_tile_packed.h"
 
 #define MAT_TILE_HALF(type, W, BM, BN, THREADS) \
     KERNEL(THREADS) \
@@ -31,3 +33,17 @@
 #else
 #define MAT_TILES_HALF(type, W) MAT_TILE_HALF(type, W, 64, 64, 128) LARGE_TILE_HALF(type, W)
 #endif
+
+#define MAT_TILE_PACKED(type, W, BM, BN, TM, TN) \
+    KERNEL(BM / TM * (BN / TN)) \
+    mat_tile_packed_##type##_##BM##x##BN(const u8 *a, const u16 *x, const float *scale, float *d, MulMatParams p) { \
+        typedef TilePacked<W, BM, BN, TM, TN> T; \
+        LDS T::Shared shared; \
+        mat_tile_packed<W, T>(a, x, scale, d, p, &shared); \
+    }
+#define MAT_TILES_PACKED_FEW(type, W) \
+    MAT_TILE_PACKED(type, W, 64, 32, 4, 4) \
+    MAT_TILE_PACKED(type, W, 128, 64, 8, 4)
+#define MAT_TILES_PACKED(type, W) \
+    MAT_TILES_PACKED_FEW(type, W) \
+    MAT_TILE_PACKED(type, W, 64, 64, 4, 4)

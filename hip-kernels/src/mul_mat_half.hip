@@ -3,6 +3,11 @@
 
 #if HAS_MATRIX || HAS_DOT2
 MAT_TILES_HALF(f16, WeightF16)
+#endif
+
+#if HAS_MATRIX || HAS_DOT2 || HAS_PACKED_HALVES
+// Sums of 16 products must fit F16 where they are added in F16 (mat_tile_packed.h).
+#define ROUNDED_BY (HAS_PACKED_HALVES ? 1.0f / 2048.0f : 1.0f)
 
 // A work-group rounds a row of b. Rows are contiguous in scratch, each with its factor.
 KERNEL(ROW_THREADS) round_half(const float *b, u16 *x, float *scale, MulMatParams p) {
@@ -16,7 +21,7 @@ KERNEL(ROW_THREADS) round_half(const float *b, u16 *x, float *scale, MulMatParam
         WeightF32::decode(fetch_any<WeightF32>(at, k, p.k), y);
         UNROLL for (int j = 0; j < 8; j++) most = larger(most, is_finite(y[j]) ? __builtin_fabsf(y[j]) : 0.0f);
     }
-    float factor = half_factor(group_reduce<Max, ROW_THREADS>(most, scratch));
+    float factor = half_factor(group_reduce<Max, ROW_THREADS>(most, scratch)) * ROUNDED_BY;
     for (u32 k = thread_id() * 8; k < end; k += ROW_THREADS * 8) {
         WeightF32::decode(fetch_any<WeightF32>(at, k, p.k), y);
         lds_u32x4 out;

@@ -7,11 +7,13 @@
 // `mat_tile_id_<type>`, for many tokens: tiles (mat_tile.h) whose columns are pairs of an index and a token with the same
 // expert, so that a weight is read and decoded once for up to 32 of them. `gather_pairs` (mul_mat_id.hip) sorts the pairs
 // first. `mat_tile_id_int8_<type>` is the same with activations in 8 bits (mat_tile_int8.h, mat_tile_int8_k.h), on targets with
-// dot4; `mat_tile_id_half_<type>` with activations in F16 (mat_tile_half.h), on targets with matrix units.
+// dot4; `mat_tile_id_half_<type>` with activations in F16 (mat_tile_half.h), on targets with matrix units, and
+// `mat_tile_id_packed_<type>` (mat_tile_packed.h), on those that have neither.
 #pragma once
 #include "mat_tile_half.h"
 #include "mat_tile_int8.h"
 #include "mat_tile_int8_k.h"
+#include "mat_tile_packed.h"
 
 // The token and the index of a pair.
 struct Place {
@@ -151,6 +153,28 @@ DEVICE void mat_tile_id_half(const u8 *a, const u16 *x, const float *scale, cons
     store_sums<T>(PairsOfHalf{d, scale, sorted, p, tile.count}, group_x() * T::BM, p.m, sums);
 }
 
+#if HAS_PACKED_HALVES
+// The same with the integers of the weights.
+template <class W, class T>
+DEVICE void mat_tile_id_packed(const u8 *a, const u16 *x, const float *scale, const u32 *sorted, const TileOfPairs *tiles,
+                               float *d, const MulMatIdParams &p, typename T::Shared *shared) {
+    TileOfPairs tile = tiles[group_y()];
+    if (tile.count == 0) return;
+    T t;
+    begin_rows<W>(t, a, p, tile);
+    Place first = place(p, sorted[tile.first + minimum(t.row(), tile.count - 1)]);
+    t.b[0] = {(const u8 *)(x + rounded_row(p, first) * half_pitch(p.k))};
+    typename T::Sums sum;
+    walk(t, depth(p, tile), shared, sum);
+    UNROLL for (u32 j = 0; j < T::TN; j++) {
+        Place at = place(p, sorted[tile.first + minimum(column_of<T>(T::n0(), j), tile.count - 1)]);
+        float factor = scale[rounded_row(p, at)];
+        UNROLL for (u32 i = 0; i < T::TM; i++) sum[i][j] *= factor;
+    }
+    store_pairs<T>(d, p, sorted, tile, sum);
+}
+#endif
+
 #define TILE_ID_THREADS 128
 #define MAT_TILE_ID(type, W) \
     KERNEL(TILE_ID_THREADS) \
@@ -165,7 +189,7 @@ DEVICE void mat_tile_id_half(const u8 *a, const u16 *x, const float *scale, cons
     KERNEL(TILE_ID_THREADS) \
     mat_tile_id_int8_##type(const u8 *a, const u8 *q, const float *scale, const u32 *sorted, \
                             const TileOfPairs *tiles, float *d, MulMatIdParams p) { \
-        typedef TileInt8<W, Quads, 64, ID_COLUMNS, 4, 4> T; \
+        typedef TileInt8<W, 64, ID_COLUMNS, 4, 4> T; \
         LDS T::Shared shared; \
         mat_tile_id_int8<W, T>(a, q, scale, sorted, tiles, d, p, &shared); \
     }
@@ -188,10 +212,22 @@ DEVICE void mat_tile_id_half(const u8 *a, const u16 *x, const float *scale, cons
         mat_tile_id_half<W, T>(a, x, scale, sorted, tiles, d, p, shared); \
     }
 
+#define MAT_TILE_ID_PACKED(type, W) \
+    KERNEL(TILE_ID_THREADS) \
+    mat_tile_id_packed_##type(const u8 *a, const u16 *x, const float *scale, const u32 *sorted, \
+                              const TileOfPairs *tiles, float *d, MulMatIdParams p) { \
+        typedef TilePacked<W, 64, ID_COLUMNS, 4, 4> T; \
+        LDS T::Shared shared; \
+        mat_tile_id_packed<W, T>(a, x, scale, sorted, tiles, d, p, &shared); \
+    }
+
 #define MUL_MAT_ID(type, W) MAT_TILE_ID(type, W)
 #if HAS_DOT4
 #define MUL_MAT_ID_BLOCKS(type, W) MUL_MAT_ID(type, W) MAT_TILE_ID_INT8(type, W)
 #define MUL_MAT_ID_BLOCKS_K(type, W) MUL_MAT_ID(type, W) MAT_TILE_ID_INT8_K(type, W)
+#elif HAS_PACKED_HALVES
+#define MUL_MAT_ID_BLOCKS(type, W) MUL_MAT_ID(type, W) MAT_TILE_ID_PACKED(type, W)
+#define MUL_MAT_ID_BLOCKS_K(type, W) MUL_MAT_ID_BLOCKS(type, W)
 #else
 #define MUL_MAT_ID_BLOCKS(type, W) MUL_MAT_ID(type, W)
 #define MUL_MAT_ID_BLOCKS_K(type, W) MUL_MAT_ID(type, W)

@@ -33,7 +33,7 @@
 
 #define MAT_TILE_INT8(type, W, BM, BN, TM, TN) \
     KERNEL(BM / TM * (BN / TN)) mat_tile_int8_##type##_##BM##x##BN(INT8_OPERANDS) { \
-        typedef TileInt8<W, Form, BM, BN, TM, TN> T; \
+        typedef TileInt8<W, BM, BN, TM, TN> T; \
         LDS T::Shared shared; \
         mat_tile_int8<W, T>(a, q, scale, d, p, &shared); \
     }
@@ -58,11 +58,9 @@
     MAT_VECS_FEW(type, W) \
     MAT_VEC_ROUNDING(type, W, 2, 4) \
     MAT_VEC_INT8(type, W, 8, 2)
-typedef Quads Form;
 #else
 #define MAT_VECS_FEW(type, W)
 #define MAT_VECS(type, W)
-typedef Pairs Form;
 #endif
 
 #define MAT_TILES_FEW(type, W) \

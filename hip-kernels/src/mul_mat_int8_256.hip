@@ -14,15 +14,10 @@ MAT_VEC_RING(q6_k, WeightQ6_K)
 MAT_VEC_RING(q2_k, WeightQ2_K)
 MAT_VEC_RING(q3_k, WeightQ3_K)
 MAT_VEC_RING(iq4_xs, WeightIQ4_XS)
-// The sums do not fit pairs of 16 bits.
-MAT_TILES_FEW(iq4_xs, WeightIQ4_XS)
 MAT_TILES_K(q4_k, WeightQ4_K)
 MAT_TILES_K(q5_k, WeightQ5_K)
-#elif HAS_PACKED16
-MAT_TILES(q4_k, WeightQ4_K)
-#endif
-#if HAS_DOT4 || HAS_PACKED16
 MAT_TILES(q6_k, WeightQ6_K)
 MAT_TILES_FEW(q2_k, WeightQ2_K)
 MAT_TILES_FEW(q3_k, WeightQ3_K)
+MAT_TILES_FEW(iq4_xs, WeightIQ4_XS)
 #endif

@@ -16,14 +16,11 @@ MAT_VEC_RING(q5_0, WeightQ5_0)
 MAT_VEC_RING(q5_1, WeightQ5_1)
 MAT_VEC_RING(iq4_nl, WeightIQ4_NL)
 MAT_VEC_RING(mxfp4, WeightMXFP4)
-// The sums do not fit pairs of 16 bits.
 MAT_TILES(q8_0, WeightQ8_0)
-MAT_TILES_FEW(q5_1, WeightQ5_1)
-MAT_TILES_FEW(iq4_nl, WeightIQ4_NL)
-#endif
-#if HAS_DOT4 || HAS_PACKED16
 MAT_TILES(q4_0, WeightQ4_0)
 MAT_TILES_FEW(q4_1, WeightQ4_1)
 MAT_TILES_FEW(q5_0, WeightQ5_0)
+MAT_TILES_FEW(q5_1, WeightQ5_1)
+MAT_TILES_FEW(iq4_nl, WeightIQ4_NL)
 MAT_TILES_FEW(mxfp4, WeightMXFP4)
 #endif

@@ -101,19 +101,19 @@ macro_rules! kernels {
 
 /// Builds the kernels of a type by its kind.
 macro_rules! entry {
-    (blocks_32 $t:literal $all:literal $pairs:literal) => {
+    (blocks_32 $t:literal $all:literal) => {
         kernels!($t, "mul_mat_32", Some("mul_mat_int8_32"), $all, Some(concat!("mat_vec_ring_", $t)))
     };
-    (wide_32 $t:literal $all:literal $pairs:literal) => {
-        entry!(blocks_32 $t $all $pairs)
+    (wide_32 $t:literal $all:literal) => {
+        entry!(blocks_32 $t $all)
     };
-    (blocks_256 $t:literal $all:literal $pairs:literal) => {
+    (blocks_256 $t:literal $all:literal) => {
         kernels!($t, "mul_mat_256", Some("mul_mat_int8_256"), $all, Some(concat!("mat_vec_ring_", $t)))
     };
-    (low $t:literal $all:literal $pairs:literal) => {
+    (low $t:literal $all:literal) => {
         kernels!($t, "mul_mat_low", Some("mul_mat_int8_low"), $all, None)
     };
-    ($plain:ident $t:literal $all:literal $pairs:literal) => {
+    ($plain:ident $t:literal $all:literal) => {
         kernels!($t, "mul_mat", None, $all, None)
     };
 }

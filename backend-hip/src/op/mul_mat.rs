@@ -93,16 +93,14 @@ pub(super) fn int8_column(profile: &Profile, dtype: DType, k: u32) -> [u64; 2] {
 
 /// Returns the source of the 8-bit tiles if [`Int8`] prefers them to F32.
 fn int8_module(profile: &Profile, kernels: &Kernels) -> Option<&'static str> {
-    kernels.int8.module.filter(|_| match Tuning::of(profile).int8 {
-        Int8::None => false,
-        Int8::Pairs => kernels.int8.pairs,
-        Int8::Dot4 => true,
-    })
+    kernels.int8.module.filter(|_| Tuning::of(profile).int8 == Int8::Dot4)
 }
 
 /// Returns the source of the F16 tiles if [`Half`] prefers them to bytes and F32.
 fn half_module(profile: &Profile, kernels: &Kernels, dtype: DType) -> Option<&'static str> {
-    kernels.half.module.filter(|_| Tuning::of(profile).half.is_used_for(dtype))
+    let half = Tuning::of(profile).half;
+    let module = if half == Half::Packed { kernels.half.packed } else { kernels.half.module };
+    module.filter(|_| half.is_used_for(dtype))
 }
 
 /// Returns the launch that rounds columns of activations to F16 and computes their scale factors.
@@ -135,6 +133,10 @@ fn half_launches(
         let MmaTile { tile, lds_bytes, .. } = MMA_TILES[i];
         let kernel = (module, kernels.half.mma_tiles[i]);
         Tiles { kernel, groups, threads: tile.threads, lds_bytes, columns: MMA_COLUMNS }
+    } else if Tuning::of(c.profile).half == Half::Packed {
+        let (i, groups) = choose_tile(c.profile, kernels, Tuning::of(c.profile).largest_int8_tile, p);
+        let kernel = (module, kernels.half.packed_tiles[i]);
+        Tiles { kernel, groups, threads: TILES[i].threads, lds_bytes: 0, columns: 1 }
     } else {
         let (i, groups) = choose_half_tile(c.profile, p);
         let kernel = (module, kernels.half.tiles[i]);
@@ -347,10 +349,12 @@ mod tests {
         let module = |target: &str, dtype| int8_module(&profile(target), &kernels(dtype).unwrap());
         assert_eq!(module("gfx906", DType::Q8_0), Some("mul_mat_int8_32"));
         assert_eq!(module("gfx906", DType::F16), None);
-        // Pairs are not used for types whose sums exceed 16 bits. gfx803 has neither instruction.
-        assert_eq!(module("gfx900", DType::Q4_K), Some("mul_mat_int8_256"));
-        assert_eq!((module("gfx900", DType::Q8_0), module("gfx900", DType::Q5_K)), (None, None));
-        assert_eq!(module("gfx803", DType::Q4_0), None);
+        // Without dot4 pairs of F16 are multiplied instead. gfx803 has neither instruction.
+        assert_eq!((module("gfx900", DType::Q4_K), module("gfx803", DType::Q4_0)), (None, None));
+        let packed = |target: &str, dtype| half_module(&profile(target), &kernels(dtype).unwrap(), dtype);
+        assert_eq!(packed("gfx900", DType::Q4_K), Some("mul_mat_half_256"));
+        assert_eq!(packed("gfx1010", DType::MXFP4), Some("mul_mat_half_32"));
+        assert_eq!((packed("gfx900", DType::TQ2_0), packed("gfx803", DType::Q8_0)), (None, None));
     }
 
     /// Products that are too large for the operation catalogue use kernels that it does not cover. These
@@ -403,14 +407,16 @@ mod tests {
                 Int8::Dot4 => {
                     1 + by_block + 4 * full.len() + 2 * few.len() + 3 * tiles(&full) + 2 * tiles(&few)
                 }
-                Int8::Pairs => 1 + 3 * tiles(&full) + 2 * tiles(&few),
                 Int8::None => 0,
             };
-            let half = met.iter().filter(|k| k.contains("half") || k.contains("mma")).count();
+            let names = ["half", "mma", "packed"];
+            let half = met.iter().filter(|k| names.iter().any(|name| k.contains(name))).count();
             let types = full.iter().chain(&few).filter(|&&t| in_half(t)).count() + 1;
+            let packed = |types: &[DType]| types.iter().filter(|&&t| in_half(t)).count();
             let all_half = match tuning.half {
                 Half::None => 0,
                 Half::Dot2 => 2,
+                Half::Packed => 1 + 3 * packed(&full) + 2 * packed(&few),
                 Half::Matrix if profile.family == Family::Nvidia => 1 + 3 * types,
                 Half::Matrix => 1 + 2 * types,
             };

@@ -10,7 +10,7 @@ use super::mul_mat::{
 use super::types::of_type;
 use super::{Context, Launch, Operand, Refusal};
 use crate::arch::Profile;
-use crate::tuning::{Int8, Tuning};
+use crate::tuning::{Half, Int8, Tuning};
 use ggml_core::fuse::Experts;
 use ggml_core::kernel::{ExpertSumParams, ExpertsParams, MatVecParams, MulMatIdParams, ProductsParams};
 use ggml_core::precision::Precision;
@@ -35,6 +35,8 @@ struct Kernels {
     int8: Option<&'static str>,
     /// Kernel for activations in F16. Types whose values exceed F16 and types of few bits have none.
     half: Option<&'static str>,
+    /// The same on targets without dot products, which multiply a block's integers.
+    packed: Option<&'static str>,
 }
 
 /// Format of a tile's activations.
@@ -47,33 +49,51 @@ pub(super) enum Form {
 
 /// Builds the kernels of a type from its name in the kernels' names.
 macro_rules! kernels {
-    ($t:literal, $module:literal, $int8:expr, $half:expr) => {
-        Kernels { module: $module, tile: concat!("mat_tile_id_", $t), int8: $int8, half: $half }
+    ($t:literal, $module:literal, $int8:expr, $half:expr, $packed:expr) => {
+        Kernels {
+            module: $module,
+            tile: concat!("mat_tile_id_", $t),
+            int8: $int8,
+            half: $half,
+            packed: $packed,
+        }
     };
 }
 
 /// Builds the kernels of a type by its kind.
 macro_rules! entry {
-    (plain $t:literal $all:literal $pairs:literal) => {
-        kernels!($t, "mul_mat_id", None, None)
+    (plain $t:literal $all:literal) => {
+        kernels!($t, "mul_mat_id", None, None, None)
     };
-    (f16 $t:literal $all:literal $pairs:literal) => {
-        kernels!($t, "mul_mat_id", None, Some(concat!("mat_tile_id_half_", $t)))
+    (f16 $t:literal $all:literal) => {
+        kernels!($t, "mul_mat_id", None, Some(concat!("mat_tile_id_half_", $t)), None)
     };
-    (wide_32 $t:literal $all:literal $pairs:literal) => {
-        kernels!($t, "mul_mat_id_32", Some(concat!("mat_tile_id_int8_", $t)), None)
+    (wide_32 $t:literal $all:literal) => {
+        kernels!(
+            $t,
+            "mul_mat_id_32",
+            Some(concat!("mat_tile_id_int8_", $t)),
+            None,
+            Some(concat!("mat_tile_id_packed_", $t))
+        )
     };
-    (low $t:literal $all:literal $pairs:literal) => {
-        kernels!($t, "mul_mat_id_low", None, None)
+    (low $t:literal $all:literal) => {
+        kernels!($t, "mul_mat_id_low", None, None, None)
     };
-    (blocks_32 $t:literal $all:literal $pairs:literal) => {
+    (blocks_32 $t:literal $all:literal) => {
         entry!(in "mul_mat_id_32" $t)
     };
-    (blocks_256 $t:literal $all:literal $pairs:literal) => {
+    (blocks_256 $t:literal $all:literal) => {
         entry!(in "mul_mat_id_256" $t)
     };
     (in $module:literal $t:literal) => {
-        kernels!($t, $module, Some(concat!("mat_tile_id_int8_", $t)), Some(concat!("mat_tile_id_half_", $t)))
+        kernels!(
+            $t,
+            $module,
+            Some(concat!("mat_tile_id_int8_", $t)),
+            Some(concat!("mat_tile_id_half_", $t)),
+            Some(concat!("mat_tile_id_packed_", $t))
+        )
     };
 }
 
@@ -190,13 +210,14 @@ fn choose(
     (dtype, precision): (DType, Precision),
 ) -> Option<(&'static str, Form)> {
     let (tuning, fast) = (Tuning::of(profile), precision == Precision::Fast);
-    let half = fast && tuning.half.is_used_for(dtype);
-    let half = kernels.half.filter(|_| half).map(|tile| (tile, Form::Half));
+    let half = if tuning.half == Half::Packed { kernels.packed } else { kernels.half };
+    let half = half.filter(|_| fast && tuning.half.is_used_for(dtype)).map(|tile| (tile, Form::Half));
     let int8 = kernels.int8.filter(|_| fast && tuning.int8 == Int8::Dot4).map(|tile| (tile, Form::Int8));
     let pairs = u64::from(p.used) * u64::from(p.tokens);
     let int8 = int8.filter(|_| offsets_fit(dtype, p.nb0[0], p.k, pairs));
     let tile = half.or(int8).unwrap_or((kernels.tile, Form::F32));
-    let from = if tile.1 == Form::Half { HALF_FROM.min(tuning.tile_from) } else { tuning.tile_from };
+    let by_units = tile.1 == Form::Half && tuning.half != Half::Packed;
+    let from = if by_units { HALF_FROM.min(tuning.tile_from) } else { tuning.tile_from };
     (pairs >= u64::from(from) * u64::from(p.experts)).then_some(tile)
 }
 
@@ -269,9 +290,11 @@ mod tests {
         assert_eq!((q4_k(1, exact), q4_k(143, fast)), (None, None));
         assert_eq!(q4_k(144, exact), Some(("mat_tile_id_q4_k", Form::F32)));
         assert_eq!(q4_k(144, fast), Some(("mat_tile_id_int8_q4_k", Form::Int8)));
-        // Without dot4 all products are F32.
-        let on_900 = chosen("gfx900", DType::Q4_K, 768, 128, 8, 512, fast);
-        assert_eq!(on_900, Some(("mat_tile_id_q4_k", Form::F32)));
+        // Without dot4 products are of pairs of F16, or of F32.
+        let on_900 = |tokens| chosen("gfx900", DType::Q4_K, 768, 128, 8, tokens, fast);
+        assert_eq!((on_900(143), on_900(144)), (None, Some(("mat_tile_id_packed_q4_k", Form::Half))));
+        let on_803 = chosen("gfx803", DType::Q4_K, 768, 128, 8, 512, fast);
+        assert_eq!(on_803, Some(("mat_tile_id_q4_k", Form::F32)));
         let plain = |target, dtype| chosen(target, dtype, 768, 4, 2, 18, fast);
         assert_eq!(plain("gfx906", DType::F16), Some(("mat_tile_id_half_f16", Form::Half)));
         assert_eq!(plain("gfx906", DType::BF16), Some(("mat_tile_id_bf16", Form::F32)));
@@ -309,7 +332,9 @@ mod tests {
             // rounding kernel.
             let dot4 = Tuning::of(&profile).int8 == Int8::Dot4;
             let takes_half = |t: &&DType| {
-                Tuning::of(&profile).half.is_used_for(**t) && kernels(**t).unwrap().half.is_some()
+                let (half, kernels) = (Tuning::of(&profile).half, kernels(**t).unwrap());
+                let kernel = if half == Half::Packed { kernels.packed } else { kernels.half };
+                half.is_used_for(**t) && kernel.is_some()
             };
             let (half, rest): (Vec<_>, Vec<_>) = WEIGHT_TYPES.iter().partition(takes_half);
             let blocks = |types: &[&DType]| types.iter().filter(|t| dot4 && t.is_quantized()).count();

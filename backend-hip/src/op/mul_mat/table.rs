@@ -26,24 +26,26 @@ impl Kernels {
 pub(super) struct Int8Kernels {
     /// Stem of their source. Types without blocks and types of few bits have none.
     pub(super) module: Option<&'static str>,
-    /// True if the sums of a block's products fit 16 bits.
-    pub(super) pairs: bool,
     pub(super) tiles: [&'static str; 3],
 }
 
 /// Kernels of a type for activations in F16: one for each of [`HALF_TILES`](crate::tuning::HALF_TILES), the larger for matrix units
-/// only, or one for each of [`MMA_TILES`](crate::tuning::MMA_TILES).
+/// only, or one for each of [`MMA_TILES`](crate::tuning::MMA_TILES). Targets without dot products have packed ones, one for
+/// each of the first three of [`TILES`](crate::tuning::TILES).
 pub(super) struct HalfKernels {
     /// Stem of their source. Types whose values exceed F16 and types of few bits have none.
     pub(super) module: Option<&'static str>,
+    /// The same for the packed kernels, which multiply a block's integers. Types of few bits have none.
+    pub(super) packed: Option<&'static str>,
     pub(super) tiles: [&'static str; 2],
     pub(super) mma_tiles: [&'static str; 3],
+    pub(super) packed_tiles: [&'static str; 3],
 }
 
-/// Builds the kernels of a type from its name in the kernels' names, the stems of their sources, a flag if
-/// all variants exist, and a flag if sums of products in 8 bits fit 16 bits.
+/// Builds the kernels of a type from its name in the kernels' names, the stems of their sources, and a flag if
+/// all variants exist.
 macro_rules! kernels {
-    ($t:literal, $module:literal, $int8:expr, $half:expr, $all:literal, $pairs:literal) => {
+    ($t:literal, $module:literal, $int8:expr, $half:expr, $packed:expr, $all:literal) => {
         Kernels {
             module: $module,
             all: $all,
@@ -55,7 +57,6 @@ macro_rules! kernels {
             ],
             int8: Int8Kernels {
                 module: $int8,
-                pairs: $pairs,
                 tiles: [
                     concat!("mat_tile_int8_", $t, "_64x32"),
                     concat!("mat_tile_int8_", $t, "_64x64"),
@@ -64,11 +65,17 @@ macro_rules! kernels {
             },
             half: HalfKernels {
                 module: $half,
+                packed: $packed,
                 tiles: [concat!("mat_tile_half_", $t, "_64x64"), concat!("mat_tile_half_", $t, "_128x128")],
                 mma_tiles: [
                     concat!("mat_tile_mma_", $t, "_64x64"),
                     concat!("mat_tile_mma_", $t, "_64x128"),
                     concat!("mat_tile_mma_", $t, "_128x128"),
+                ],
+                packed_tiles: [
+                    concat!("mat_tile_packed_", $t, "_64x32"),
+                    concat!("mat_tile_packed_", $t, "_64x64"),
+                    concat!("mat_tile_packed_", $t, "_128x64"),
                 ],
             },
         }
@@ -77,23 +84,26 @@ macro_rules! kernels {
 
 /// Builds the kernels of a type by its kind.
 macro_rules! entry {
-    (plain $t:literal $all:literal $pairs:literal) => {
-        kernels!($t, "mul_mat", None, None, $all, $pairs)
+    (plain $t:literal $all:literal) => {
+        kernels!($t, "mul_mat", None, None, None, $all)
     };
-    (f16 $t:literal $all:literal $pairs:literal) => {
-        kernels!($t, "mul_mat", None, Some("mul_mat_half"), $all, $pairs)
+    (f16 $t:literal $all:literal) => {
+        kernels!($t, "mul_mat", None, Some("mul_mat_half"), None, $all)
     };
-    (blocks_32 $t:literal $all:literal $pairs:literal) => {
-        kernels!($t, "mul_mat_32", Some("mul_mat_int8_32"), Some("mul_mat_half_32"), $all, $pairs)
+    (blocks_32 $t:literal $all:literal) => {
+        entry!("mul_mat_32", "mul_mat_int8_32", "mul_mat_half_32", $t, $all)
     };
-    (wide_32 $t:literal $all:literal $pairs:literal) => {
-        kernels!($t, "mul_mat_32", Some("mul_mat_int8_32"), None, $all, $pairs)
+    (wide_32 $t:literal $all:literal) => {
+        kernels!($t, "mul_mat_32", Some("mul_mat_int8_32"), None, Some("mul_mat_half_32"), $all)
     };
-    (blocks_256 $t:literal $all:literal $pairs:literal) => {
-        kernels!($t, "mul_mat_256", Some("mul_mat_int8_256"), Some("mul_mat_half_256"), $all, $pairs)
+    (blocks_256 $t:literal $all:literal) => {
+        entry!("mul_mat_256", "mul_mat_int8_256", "mul_mat_half_256", $t, $all)
     };
-    (low $t:literal $all:literal $pairs:literal) => {
-        kernels!($t, "mul_mat_low", None, None, $all, $pairs)
+    (low $t:literal $all:literal) => {
+        kernels!($t, "mul_mat_low", None, None, None, $all)
+    };
+    ($module:literal, $int8:literal, $half:literal, $t:literal, $all:literal) => {
+        kernels!($t, $module, Some($int8), Some($half), Some($half), $all)
     };
 }
 
