@@ -121,8 +121,8 @@ const WEIGHTS: Axis = &and_stored(Choice::new("f32", &[("A_F32", "1")]));
 /// Types of the rows of GET_ROWS; F32 and I32 are copied as words.
 const ROWS: Axis = &and_stored(Choice::new("w32", &[("A_W32", "1")]));
 
-/// Fragments of the tiles of a matrix product: F32, packed F16, matrix units, emulated matrix units, dot
-/// products of bytes.
+/// Fragments of the tiles of a matrix product: F32, F16 with the factors of the weights, matrix units, emulated matrix
+/// units, dot products of bytes, packed F16 of the integers of blocks.
 const TILES: Axis = &[
     Choice::new("tile32", &[]),
     Choice::new("tile16", &[("TILE_F16", "1")]),
@@ -130,21 +130,20 @@ const TILES: Axis = &[
     Choice::new("matrix", &[("TILE_F16", "1"), ("MATRIX", "1")]).optimize(Optimize::Off),
     Choice::new("emulated", &[("TILE_F16", "1"), ("MATRIX", "1"), ("EMULATED", "1")]),
     Choice::new("int8", &[("INT8", "1"), ("TILE_INT8", "1")]),
+    Choice::new("packed", &[("INT8", "1"), ("TILE_PACKED", "1")]),
 ];
 
 /// Returns true for the combinations of weight type and fragment that exist. Chains of sums in F16 are for
-/// quantised weights, which are small, except NVFP4, which has an additional factor for the whole matrix.
+/// types of few bits, which are small, except NVFP4, which has an additional factor for the whole matrix.
 /// Matrix units: not for F32 and BF16, which F16 cannot hold, and not for types of few bits. Emulation is for
 /// tests, with one type of each kind.
 fn tiles_of_weights(names: &[&str]) -> bool {
+    let few_bits = ["q1_", "q2_0", "nvfp4", "tq", "iq1_", "iq2_", "iq3_"];
+    let few_bits = few_bits.iter().any(|begin| names[0].starts_with(begin));
     match names[1] {
-        "tile16" => !["f32", "f16", "bf16", "nvfp4"].contains(&names[0]),
-        "matrix" | "int8" => {
-            let few_bits = ["q1_", "q2_0", "nvfp4", "tq", "iq1_", "iq2_", "iq3_"];
-            !few_bits.iter().any(|begin| names[0].starts_with(begin))
-                && !["f32", "bf16"].contains(&names[0])
-                && (names[1], names[0]) != ("int8", "f16")
-        }
+        "tile16" => few_bits && names[0] != "nvfp4",
+        "matrix" => !few_bits && !["f32", "bf16"].contains(&names[0]),
+        "int8" | "packed" => !few_bits && !["f32", "f16", "bf16"].contains(&names[0]),
         "emulated" => ["f16", "q8_0", "q4_0", "q4_k"].contains(&names[0]),
         _ => true,
     }

@@ -108,10 +108,11 @@ impl Profile {
         }
         let bytes = self.uses(Route::DotTiles) && precision == Precision::Fast;
         let int8 = bytes && Fragment::Int8.takes(dtype);
-        let f16 = fast && Fragment::F16.takes(dtype) && !f16_tiles.is_empty();
-        let (fragment, tiles) = match (int8, f16) {
-            (true, _) => (Fragment::Int8, int8_tiles),
-            (_, true) => (Fragment::F16, f16_tiles),
+        let f16 = fast && !f16_tiles.is_empty();
+        let (fragment, tiles) = match dtype {
+            _ if int8 => (Fragment::Int8, int8_tiles),
+            _ if f16 && Fragment::Packed.takes(dtype) => (Fragment::Packed, int8_tiles),
+            _ if f16 && Fragment::F16.takes(dtype) => (Fragment::F16, f16_tiles),
             _ => (Fragment::F32, tiles),
         };
         Tiles {
@@ -240,7 +241,7 @@ mod tests {
             let made_for = ![ArchClass::Cpu, ArchClass::Intel, ArchClass::Other].contains(&class);
             let expected = |dtype| match dtype {
                 DType::F16 | DType::Q4_K if made_for => Fragment::Matrix,
-                DType::Q4_K if class != ArchClass::Cpu => Fragment::F16,
+                DType::Q4_K if class != ArchClass::Cpu => Fragment::Packed,
                 _ => Fragment::F32,
             };
             for dtype in [DType::F32, DType::F16, DType::BF16, DType::Q4_K] {

@@ -8,7 +8,7 @@ use ggml_core::DType;
 pub enum Fragment {
     /// F32 values in registers of an invocation.
     F32,
-    /// Pairs of F16 values in registers of an invocation.
+    /// Pairs of F16 values in registers of an invocation, with the factors of the weights.
     F16,
     /// Cooperative matrices of a subgroup.
     Matrix,
@@ -16,6 +16,8 @@ pub enum Fragment {
     Emulated,
     /// Bytes in registers of an invocation, multiplied by integer dot products.
     Int8,
+    /// Pairs of F16 values in registers of an invocation: integers of blocks.
+    Packed,
 }
 
 /// Returns true for types of few bits, which have no kernels for matrix units or byte tiles.
@@ -26,28 +28,33 @@ fn has_few_bits(dtype: DType) -> bool {
 }
 
 impl Fragment {
-    /// Returns true if there is a kernel for weights of a type. The F16 fragment sums the products of a step
-    /// in F16, which works only for small weights: quantised ones except NVFP4, which has an additional
+    /// Returns true if there is a kernel for weights of a type. The F16 fragment, for types of few bits, sums the
+    /// products of a step in F16, which works only for small weights: not for NVFP4, which has an additional
     /// factor for the whole matrix. F16 cannot hold the range and precision of F32 and BF16. Emulated kernels
     /// exist for one type of each kind.
     pub fn takes(self, dtype: DType) -> bool {
         match self {
             Fragment::F32 => true,
-            Fragment::F16 => dtype.is_quantized() && dtype != DType::NVFP4,
+            Fragment::F16 => has_few_bits(dtype) && dtype != DType::NVFP4,
             Fragment::Matrix => dtype == DType::F16 || dtype.is_quantized() && !has_few_bits(dtype),
-            Fragment::Int8 => dtype.is_quantized() && !has_few_bits(dtype),
+            Fragment::Int8 | Fragment::Packed => dtype.is_quantized() && !has_few_bits(dtype),
             Fragment::Emulated => [DType::F16, DType::Q8_0, DType::Q4_0, DType::Q4_K].contains(&dtype),
         }
     }
 
     /// Returns true if activations are rounded in a separate pass before the product.
     pub fn rounds(self) -> bool {
-        self.is_matrix() || self == Fragment::Int8
+        self.is_matrix() || self.has_words()
     }
 
     /// Returns true if the fragment belongs to a subgroup rather than an invocation.
     pub fn is_matrix(self) -> bool {
         matches!(self, Fragment::Matrix | Fragment::Emulated)
+    }
+
+    /// Returns true if adjacent elements of activations and of blocks' integers are stored as words.
+    pub fn has_words(self) -> bool {
+        matches!(self, Fragment::Int8 | Fragment::Packed)
     }
 
     /// Returns true if operands are stored as F16 in workgroup-shared memory.
@@ -129,22 +136,30 @@ impl Warptile {
         Warptile { bk: 32, slices: if slices > 0 { slices } else { 1 }, ..*self }
     }
 
+    /// Returns the workgroup-shared memory of a fragment with words, and a table of pairs. `line`: bytes of a row in a
+    /// step; `factors`: those of what else a row of `a` has.
+    const fn bytes_of_words(&self, line: u32, factors: u32) -> u32 {
+        let sums = if self.slices > 1 { self.bm * self.bn * 4 } else { 4 };
+        let step = (self.bm + self.bn + 16) * line + self.bm * factors + self.bn * 16;
+        step * self.slices * self.buffers + sums + 1088
+    }
+
     /// Returns the workgroup-shared memory in bytes.
     pub const fn shared_bytes(&self, fragment: Fragment) -> u32 {
         if let Fragment::Int8 = fragment {
             // Eight words for each row and for eight extra rows; two factors, the initial value of the sums
             // and two minima for each row of `a`; a scale and sums for each column; a table of pairs.
-            let sums = if self.slices > 1 { self.bm * self.bn * 4 } else { 4 };
-            return ((self.bm + self.bn + 16) * 32 + self.bm * 24 + self.bn * 16)
-                * self.slices
-                * self.buffers
-                + sums
-                + 1088;
+            return self.bytes_of_words(32, 24);
+        }
+        if let Fragment::Packed = fragment {
+            // Sixteen words; two factors and two minima for each row of `a`; four sums for each column.
+            return self.bytes_of_words(64, 16);
         }
         let row = match fragment {
             Fragment::F32 => (self.bk + 2) * 4,
             Fragment::F16 => (self.bk + 4) * 2,
             Fragment::Int8 => self.bk,
+            Fragment::Packed => 2 * self.bk,
             Fragment::Matrix | Fragment::Emulated => (self.bk + 8) * 2,
         };
         let sums = match fragment {

@@ -69,11 +69,11 @@ pub struct Tuning {
     pub vec_columns: u32,
     /// F32 tiles, from small to large.
     pub tiles: &'static [Warptile],
-    /// F16 tiles of quantised weights for [`Precision::Fast`](ggml_core::precision::Precision::Fast), from small to large; empty where F32 tiles are
+    /// F16 tiles of weights of few bits for [`Precision::Fast`](ggml_core::precision::Precision::Fast), from small to large; empty where F32 tiles are
     /// as fast.
     pub f16_tiles: &'static [Warptile],
-    /// Byte tiles of quantised weights for [`Precision::Fast`](ggml_core::precision::Precision::Fast) on devices with integer dot products, from
-    /// small to large; empty where other tiles are as fast.
+    /// Tiles of words for [`Precision::Fast`](ggml_core::precision::Precision::Fast), from small to large: of bytes on devices with integer dot
+    /// products, else of pairs of F16 if there are [`f16_tiles`](Tuning::f16_tiles). Empty where other tiles are as fast.
     pub int8_tiles: &'static [Warptile],
     /// Tiles for matrix units, from small to large; empty if the class does not use matrix units.
     pub matrix_tiles: &'static [Warptile],
@@ -327,13 +327,15 @@ mod tests {
             let f16_tiles = t.f16_tiles.iter().map(|tile| (*tile, Fragment::F16));
             let matrix_tiles = t.matrix_tiles.iter().chain(t.expert_tiles);
             let matrix_tiles = matrix_tiles.map(|tile| (*tile, Fragment::Matrix));
-            let int8_tiles = t.int8_tiles.iter().map(|tile| (*tile, Fragment::Int8));
-            for (tile, fragment) in f32_tiles.chain(f16_tiles).chain(matrix_tiles).chain(int8_tiles) {
-                let steps = tile.bk / if fragment.is_f16() || fragment == Fragment::Int8 { 4 } else { 2 };
+            let words =
+                t.int8_tiles.iter().flat_map(|tile| [Fragment::Int8, Fragment::Packed].map(|f| (*tile, f)));
+            for (tile, fragment) in f32_tiles.chain(f16_tiles).chain(matrix_tiles).chain(words) {
+                let steps = tile.bk / if fragment.is_f16() || fragment.has_words() { 4 } else { 2 };
                 assert!(tile.bm % tile.tm == 0 && tile.bn % tile.tn == 0, "{class} {tile:?}");
                 assert!([8, 16, 32, 64].contains(&tile.bk) && steps % tile.unroll == 0, "{class} {tile:?}");
                 let load = match fragment {
                     Fragment::Int8 => 16,
+                    Fragment::Packed => 8,
                     _ if fragment.is_matrix() => 8,
                     _ => 4,
                 };

@@ -13,7 +13,7 @@ pub(super) struct Weights {
     /// (some types only).
     vec: [&'static str; 4],
     /// Tile variants by fragment.
-    tile: [&'static str; 5],
+    tile: [&'static str; 6],
     /// Variant that reads rows by index.
     pub(super) rows: &'static str,
     /// Weights of a row that an invocation of a matrix-vector kernel reads at a time.
@@ -35,6 +35,7 @@ macro_rules! weights {
                 concat!($stem, "_matrix"),
                 concat!($stem, "_emulated"),
                 concat!($stem, "_int8"),
+                concat!($stem, "_packed"),
             ],
             rows: $rows,
             piece: $piece,
@@ -146,9 +147,8 @@ mod tests {
                 assert!(ShaderId::find(stem, variant).is_some(), "{stem}/{variant}");
             }
             for stem in ["mul_mat_tile", "mul_mat_id_tile"] {
-                for fragment in
-                    [Fragment::F32, Fragment::F16, Fragment::Matrix, Fragment::Emulated, Fragment::Int8]
-                {
+                use Fragment::*;
+                for fragment in [F32, F16, Matrix, Emulated, Int8, Packed] {
                     let variant = w.tile_variant(fragment);
                     let found = ShaderId::find(stem, variant).is_some();
                     assert_eq!(found, fragment.takes(w.dtype), "{stem}/{variant}");

@@ -1,5 +1,5 @@
 // Sums of fragments of mat_tile.glsl in the registers of single invocations: TM rows of each of TN columns. The fragment
-// defines their places with ROW_OF(lane, i) and COLUMN_OF(lane, j). Shared memory: BM * BN floats to add slices.
+// defines their places with ROW_OF(lane, i) and COLUMN_OF(lane, j), and SUM_FACTOR(column) if columns have factors. Shared memory: BM * BN floats to add slices.
 #ifndef LANE_SUMS_GLSL
 #define LANE_SUMS_GLSL
 
@@ -34,6 +34,12 @@ void store_sums(uint lane, uint slice) {
         }
     }
     [[unroll]] for (uint j = 0; j < TN; j++) {
+#ifdef SUM_FACTOR
+        const float factor = SUM_FACTOR(COLUMN_OF(lane, j));
+        [[unroll]] for (uint i = 0; i < TM; i++) {
+            sums[j * TM + i] *= factor;
+        }
+#endif
         [[unroll]] for (uint i = 0; i < TM; i++) {
             store(ROW_OF(lane, i), COLUMN_OF(lane, j), sums[j * TM + i]);
         }

@@ -4,7 +4,8 @@
 // A work-group computes one tile of the result in steps of BK along k. In each step it loads BM x BK weights, converted from
 // their type on the way, and BN x BK activations to shared memory. Each invocation takes pieces of eight weights; adjacent
 // invocations have adjacent pieces along k. A fragment multiplies them: fragment_lanes.glsl in the registers of single
-// invocations, fragment_int8.glsl by dot products of bytes, fragment_matrix.glsl on matrix units.
+// invocations, fragment_int8.glsl by dot products of bytes, fragment_packed.glsl by pairs of F16, fragment_matrix.glsl on matrix
+// units.
 //
 // If the fragment says so (AHEAD), the loads of the next step are in flight while this one is multiplied. With two BUFFERS in
 // shared memory, which alternate, a step has one barrier: when all have reached it, all have multiplied the step before, whose
@@ -17,7 +18,7 @@
 // BK / 8 and divide BM * BK / 8 and the fragment's loads of activations), TM and TN (rows and columns of the fragment's unit),
 // UNROLL (fragment_lanes.glsl), ALIGNED (strides and offsets allow 16-byte loads), SLICES, BUFFERS; fragment_matrix.glsl has
 // more.
-// Variants: type of a; tile32, tile16, int8, matrix or emulated: the fragment.
+// Variants: type of a; tile32, tile16, packed, int8, matrix or emulated: the fragment.
 // Shared memory: for each buffer and slice (BM + BN) * (BK + PAD) numbers, and that of the fragment.
 //
 // All invocations of the including shader call prepare_weights() once, and mat_tile() for each tile, or for each part of one
@@ -51,7 +52,7 @@ layout(constant_id = 7) const uint ALIGNED = 0;
 layout(constant_id = 8) const uint SLICES = 1;
 layout(constant_id = 9) const uint BUFFERS = 1;
 
-#ifdef TILE_F16
+#if defined(TILE_F16) || defined(TILE_PACKED)
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #endif
 
@@ -79,6 +80,8 @@ void store(uint r, uint c, float sum);
 #include "fragment_matrix.glsl"
 #elif defined(TILE_INT8)
 #include "fragment_int8.glsl"
+#elif defined(TILE_PACKED)
+#include "fragment_packed.glsl"
 #else
 #include "fragment_lanes.glsl"
 #endif

@@ -2,7 +2,10 @@
 #ifndef OPERAND_B_GLSL
 #define OPERAND_B_GLSL
 
-#if defined(MATRIX) || defined(TILE_INT8)
+#if defined(MATRIX) || defined(TILE_PACKED)
+#define HAS_COLUMN_FACTORS
+#endif
+#if defined(HAS_COLUMN_FACTORS) || defined(TILE_INT8)
 #define ROUNDED
 layout(set = 0, binding = 1, std430) readonly buffer Rounded { uvec4 rounded[]; };
 #endif
@@ -18,7 +21,7 @@ uint rounded_pitch() {
     return p.k / 16;
 }
 
-#elif defined(MATRIX)
+#elif defined(HAS_COLUMN_FACTORS)
 
 // Rounded to F16 by mul_mat_round.comp: columns of whole steps of 128 in sequence, eight numbers in a vector, then the factor
 // of each column's products.

@@ -1,12 +1,12 @@
 #version 460
-// Activations of a matrix product as F16, for tiles of matrix units (operand_b.glsl has the layout).
+// Activations of a matrix product as F16, for tiles of matrix units or packed F16 (operand_b.glsl has the layout).
 //
 // A work-group rounds one column (the grid's x: columns, y: batches), which it reads twice: for its largest magnitude, and to
-// multiply it by the power of two that brings this to 2^14 .. 2^15. So nothing overflows, and values that are 2^28 times
-// smaller still have all bits. Infinities and NaNs are preserved. Each invocation takes groups of eight adjacent elements;
+// multiply it by the power of two that brings this to 2^14 .. 2^15, or SMALLER powers less. So nothing overflows, and values that
+// are 2^28 times smaller (2^17 with 11 powers less) still have all bits. Infinities and NaNs are preserved. Each invocation takes groups of eight adjacent elements;
 // after the end of the column are zeros up to a multiple of 128.
 //
-// Specialisation: work-group size, ALIGNED (columns allow loads of 16 bytes).
+// Specialisation: work-group size, ALIGNED (columns allow loads of 16 bytes), SMALLER.
 // Variants: lds and subgroup, the way in which the maximum is found. Shared memory: reduce.glsl.
 
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
@@ -15,6 +15,7 @@
 #include "mul_mat_params.glsl"
 
 layout(constant_id = 1) const uint ALIGNED = 0;
+layout(constant_id = 2) const uint SMALLER = 0;
 
 layout(set = 0, binding = 0, std430) readonly buffer B { float b[]; };
 layout(set = 0, binding = 0, std430) readonly buffer B4 { vec4 b4[]; };
@@ -55,7 +56,7 @@ void main() {
         most = larger(larger(most, lo), hi);
     }
     // Exponents, and that of the factor's inverse: 127 + 14 + 127.
-    const uint exponent = min(268 - (floatBitsToUint(workgroup_max(most)) >> 23), 253);
+    const uint exponent = min(268 - (floatBitsToUint(workgroup_max(most)) >> 23), 253) - SMALLER;
     const float factor = uintBitsToFloat(exponent << 23);
     for (uint i = gl_LocalInvocationIndex; i < pitch; i += gl_WorkGroupSize.x) {
         const vec4 lo = load(at, 8 * i) * factor, hi = load(at, 8 * i + 4) * factor;

@@ -41,7 +41,7 @@ uint rounded_columns() {
 }
 #endif
 
-#ifdef MATRIX
+#ifdef HAS_COLUMN_FACTORS
 float factor_of(uint c) {
     return factors[rounded_columns() * rounded_pitch() * 4 + base_b + min(column0 + c, p.n - 1)];
 }

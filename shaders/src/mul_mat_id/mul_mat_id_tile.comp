@@ -46,7 +46,7 @@ uint rounded_columns() {
 }
 #endif
 
-#ifdef MATRIX
+#ifdef HAS_COLUMN_FACTORS
 float factor_of(uint c) {
     return factors[rounded_columns() * rounded_pitch() * 4 + start_b[min(c, columns - 1)]];
 }
