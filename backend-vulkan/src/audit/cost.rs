@@ -131,7 +131,7 @@ fn arithmetic(plain: &str, operands: &str) -> (Class, u32) {
         }
         _ if begins("dot4") => (Class::Dot, 4),
         _ if begins("dot2") => (Class::Dot, 2),
-        _ if begins("pk_fma_f16") => (Class::Fma, 2),
+        _ if begins("pk_fma_f16") || begins("pk_mul_f16") => (Class::Fma, 2),
         "fma_f32" | "fmac_f32" | "fmaak_f32" | "fmamk_f32" | "mac_f32" | "mad_f32" | "madak_f32"
         | "madmk_f32" => (Class::Fma, 1),
         // A multiplication by 1 is a conversion.

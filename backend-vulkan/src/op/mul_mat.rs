@@ -31,11 +31,11 @@ fn streamed(mut spec: PipelineSpec, groups: u64) -> PipelineSpec {
 /// Returns the pipeline that rounds columns for a fragment: to 8 bits, or to F16.
 fn round_spec(profile: &Profile, fragment: Fragment, aligned: bool) -> PipelineSpec {
     let constants = [profile.workgroup(profile.tuning.row), aligned as u32];
-    // Sums of 16 products must fit F16 (fragment_packed.glsl).
+    // Sums of 32 products must fit F16 (fragment_packed.glsl).
     let smaller = |powers: u32| [&constants[..], &[powers]].concat();
     match fragment {
         Fragment::Int8 => pipeline("mul_mat_round_int8", "default", &constants),
-        Fragment::Packed => pipeline("mul_mat_round", profile.reduction(), &smaller(11)),
+        Fragment::Packed => pipeline("mul_mat_round", profile.reduction(), &smaller(12)),
         _ => pipeline("mul_mat_round", profile.reduction(), &smaller(0)),
     }
 }

@@ -2,9 +2,10 @@
 // two numbers. Activations were rounded to F16 before (mul_mat_round.comp).
 //
 // Weights are the integers of their blocks, without a factor and an offset, which F16 holds exactly. One instruction multiplies
-// and adds two pairs; two more add the sums of even and odd elements of a group to F32 sums, one if weights have a minimum.
-// A column of activations was multiplied by a power of two that brings its largest magnitude to 2^3 .. 2^4, and its results are
-// multiplied by the inverse. So a sum of the 16 products of a group is below 16 * 128 * 16: nothing overflows, whatever the
+// and adds two pairs; for 32 products, three more (two on RDNA) add the sums of even and odd elements and the result, as F32,
+// times the factor to the sum; one if weights have a minimum.
+// A column of activations was multiplied by a power of two that brings its largest magnitude to 2^2 .. 2^3, and its results are
+// multiplied by the inverse. So a sum of the 32 products of a group is below 32 * 128 * 8: nothing overflows, whatever the
 // weights are.
 #ifndef FRAGMENT_PACKED_GLSL
 #define FRAGMENT_PACKED_GLSL
@@ -75,8 +76,7 @@ void add_group(uint tile, uint g) {
 #endif
             [[unroll]] for (uint e = 0; e < 16; e++) {
                 const uint at = (n * 4 + e / 4) * TM + m * 4 + e % 4;
-                sums[at] = fma(float(products[at].x), x[e % 4], sums[at]);
-                sums[at] = fma(float(products[at].y), x[e % 4], sums[at]);
+                sums[at] = fma(float(products[at].x + products[at].y), x[e % 4], sums[at]);
 #ifdef HAS_MINIMUM
                 sums[at] += low[e % 4] * all[e / 4];
 #endif

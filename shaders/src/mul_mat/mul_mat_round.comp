@@ -3,7 +3,7 @@
 //
 // A work-group rounds one column (the grid's x: columns, y: batches), which it reads twice: for its largest magnitude, and to
 // multiply it by the power of two that brings this to 2^14 .. 2^15, or SMALLER powers less. So nothing overflows, and values that
-// are 2^28 times smaller (2^17 with 11 powers less) still have all bits. Infinities and NaNs are preserved. Each invocation takes groups of eight adjacent elements;
+// are 2^28 times smaller (2^16 with 12 powers less) still have all bits. Infinities and NaNs are preserved. Each invocation takes groups of eight adjacent elements;
 // after the end of the column are zeros up to a multiple of 128.
 //
 // Specialisation: work-group size, ALIGNED (columns allow loads of 16 bytes), SMALLER.
