@@ -51,10 +51,11 @@ void begin(uint lane, uint slice) {
 }
 
 void fetch_b(uint lane, uint k0, bool whole) {
+    fetch_words(lane, k0);
     if (lane < BN) {
         block = blocks[block_at + k0 / 32];
     }
-    fetch_words(lane, k0);
+    fetch_group(lane, k0);
 }
 
 void put_factor(uint at, Piece w) {
@@ -75,6 +76,7 @@ void put_b(uint lane, uint tile, uint turn) {
         }
 #endif
     }
+    put_group(lane, tile);
 }
 
 void add_group(uint tile, uint g) {

@@ -39,6 +39,7 @@ void begin(uint lane, uint slice) {
 
 void fetch_b(uint lane, uint k0, bool whole) {
     fetch_words(lane, k0);
+    fetch_group(lane, k0);
 }
 
 void put_factor(uint at, Piece w) {
@@ -57,6 +58,7 @@ void put_b(uint lane, uint tile, uint turn) {
         sums_b[(tile * 4 + lane % 4) * BN + lane / 4 + j * (WG / 4)] = sum;
     }
 #endif
+    put_group(lane, tile);
 }
 
 void add_group(uint tile, uint g) {

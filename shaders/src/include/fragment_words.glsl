@@ -15,7 +15,6 @@
 // to one. Then it defines
 //
 //     word(w, i)                    word i of a piece
-//     put_more(lane, tile)          writes what else a column has
 //     put_factor(at, w)             writes the factor of a group, which belongs to a piece
 //     add_group(tile, g)            adds the scaled sums of group g
 #ifndef FRAGMENT_WORDS_GLSL
@@ -127,6 +126,9 @@ void fetch_words(uint lane, uint k0) {
     [[unroll]] for (uint j = 0; j < LOADS_B; j++) {
         v[j] = rounded[columns_b[j] + k0 / 32 * LOADERS];
     }
+}
+
+void fetch_group(uint lane, uint k0) {
     if (lane >= WG - FACTORS_A) {
         of_group = load_piece(group_row, k0 / 8, group_piece);
     }
@@ -139,6 +141,9 @@ void put_words(uint lane, uint tile, uint turn) {
             tile_b[place_b + at * LINE_B + j * (WG / LOADERS)] = v[j][l];
         }
     }
+}
+
+void put_group(uint lane, uint tile) {
     if (lane >= WG - FACTORS_A) {
         const uint at = tile * FACTORS_A + lane - (WG - FACTORS_A);
         put_factor(at, of_group);
