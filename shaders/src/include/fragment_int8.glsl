@@ -79,34 +79,19 @@ void put_b(uint lane, uint tile, uint turn) {
     put_group(lane, tile);
 }
 
-void add_group(uint tile, uint g) {
-    const uint rows = (tile * GROUPS_OF_STEP + g) * BM + tile_row;
-    [[unroll]] for (uint n = 0; n < TN / 4; n++) {
-        const vec4 y = FOUR(vec4, factors_b, tile * BN + tile_column + n * (4 * TC));
+#define FACTORS_OF_COLUMNS(tile, columns) const vec4 y = FOUR(vec4, factors_b, tile * BN + columns);
 #ifdef HAS_MINIMUM
-        const vec4 all = FOUR(vec4, sums_b, (tile * GROUPS_OF_STEP + g) * BN + tile_column + n * (4 * TC));
-#endif
-        [[unroll]] for (uint m = 0; m < TM / 4; m++) {
-            const vec4 x = FOUR(vec4, factors_a, rows + m * (4 * TR));
-#ifdef AS_FLOATS
-            const vec4 less = FOUR(vec4, begins_a, rows + m * (4 * TR));
-#endif
-#ifdef HAS_MINIMUM
-            const vec4 low = FOUR(vec4, minima_a, rows + m * (4 * TR));
-#endif
-            [[unroll]] for (uint e = 0; e < 16; e++) {
-                const uint at = (n * 4 + e / 4) * TM + m * 4 + e % 4;
-#ifdef AS_FLOATS
-                sums[at] += y[e / 4] * fma(intBitsToFloat(products[at]), x[e % 4], less[e % 4]);
-#else
-                sums[at] += x[e % 4] * y[e / 4] * float(products[at]);
-#endif
-#ifdef HAS_MINIMUM
-                sums[at] += low[e % 4] * all[e / 4];
-#endif
-            }
-        }
-    }
+vec4 sums_of_columns(uint tile, uint g, uint columns) {
+    return FOUR(vec4, sums_b, (tile * GROUPS_OF_STEP + g) * BN + columns);
 }
+#endif
+#ifdef AS_FLOATS
+#define BEGINS_OF_ROWS(rows) const vec4 less = FOUR(vec4, begins_a, rows);
+#define ADD_SCALED(at, row, column) sums[at] += y[column] * fma(intBitsToFloat(products[at]), x[row], less[row]);
+#else
+#define BEGINS_OF_ROWS(rows)
+#define ADD_SCALED(at, row, column) sums[at] += x[row] * y[column] * float(products[at]);
+#endif
+#include "word_products.glsl"
 
 #endif

@@ -61,30 +61,18 @@ void put_b(uint lane, uint tile, uint turn) {
     put_group(lane, tile);
 }
 
-void add_group(uint tile, uint g) {
-    const uint rows = (tile * GROUPS_OF_STEP + g) * BM + tile_row;
-    [[unroll]] for (uint n = 0; n < TN / 4; n++) {
+#define FACTORS_OF_COLUMNS(tile, columns)
 #ifdef HAS_MINIMUM
-        vec4 all = vec4(0.0);
-        [[unroll]] for (uint part = 0; part < 4 / GROUPS_OF_STEP; part++) {
-            const uint at = tile * 4 + g * (4 / GROUPS_OF_STEP) + part;
-            all += FOUR(vec4, sums_b, at * BN + tile_column + n * (4 * TC));
-        }
-#endif
-        [[unroll]] for (uint m = 0; m < TM / 4; m++) {
-            const vec4 x = FOUR(vec4, factors_a, rows + m * (4 * TR));
-#ifdef HAS_MINIMUM
-            const vec4 low = FOUR(vec4, minima_a, rows + m * (4 * TR));
-#endif
-            [[unroll]] for (uint e = 0; e < 16; e++) {
-                const uint at = (n * 4 + e / 4) * TM + m * 4 + e % 4;
-                sums[at] = fma(float(products[at].x + products[at].y), x[e % 4], sums[at]);
-#ifdef HAS_MINIMUM
-                sums[at] += low[e % 4] * all[e / 4];
-#endif
-            }
-        }
+vec4 sums_of_columns(uint tile, uint g, uint columns) {
+    vec4 all = vec4(0.0);
+    [[unroll]] for (uint part = 0; part < 4 / GROUPS_OF_STEP; part++) {
+        all += FOUR(vec4, sums_b, (tile * 4 + g * (4 / GROUPS_OF_STEP) + part) * BN + columns);
     }
+    return all;
 }
+#endif
+#define BEGINS_OF_ROWS(rows)
+#define ADD_SCALED(at, row, column) sums[at] = fma(float(products[at].x + products[at].y), x[row], sums[at]);
+#include "word_products.glsl"
 
 #endif

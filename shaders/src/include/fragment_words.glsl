@@ -16,7 +16,8 @@
 //
 //     word(w, i)                    word i of a piece
 //     put_factor(at, w)             writes the factor of a group, which belongs to a piece
-//     add_group(tile, g)            adds the scaled sums of group g
+//
+// and includes word_products.glsl.
 #ifndef FRAGMENT_WORDS_GLSL
 #define FRAGMENT_WORDS_GLSL
 
@@ -74,10 +75,7 @@ Piece of_group;
 uint rounded_columns();
 uint word(Piece w, uint i);
 void put_factor(uint at, Piece w);
-void add_group(uint tile, uint g);
 
-// Sums of the products of a group.
-PRODUCT products[TM * TN];
 
 // Values that do not change along k, because Mesa's compiler would compute them in every step. Here: the starts of rows and
 // columns, including those of the group.
@@ -124,7 +122,7 @@ void put_piece(uint lane, uint j, uint tile, uint turn, uint k0, Piece w) {
 
 void fetch_words(uint lane, uint k0) {
     [[unroll]] for (uint j = 0; j < LOADS_B; j++) {
-        v[j] = rounded[columns_b[j] + k0 / 32 * LOADERS];
+        v[j] = rounded[columns_b[j] + k0 / (32 / LOADERS)];
     }
 }
 
@@ -150,27 +148,6 @@ void put_group(uint lane, uint tile) {
 #ifdef HAS_MINIMUM
         minima_a[at] = of_piece(of_group).y * minimum(of_group, 0);
 #endif
-    }
-}
-
-void multiply(uint lane, uint slice, uint turn) {
-    const uint tile = turn * SLICES + slice;
-    [[unroll]] for (uint g = 0; g < GROUPS_OF_STEP; g++) {
-        [[unroll]] for (uint w = 0; w < GROUP / NEIGHBOURS; w++) {
-            const uint at = tile * WORDS + g * (GROUP / NEIGHBOURS) + w;
-            uvec4 x[TM / 4];
-            [[unroll]] for (uint i = 0; i < TM / 4; i++) {
-                x[i] = FOUR(uvec4, tile_a, at * LINE_A + tile_row + i * (4 * TR));
-            }
-            [[unroll]] for (uint n = 0; n < TN / 4; n++) {
-                const uvec4 y = FOUR(uvec4, tile_b, at * LINE_B + tile_column + n * (4 * TC));
-                [[unroll]] for (uint e = 0; e < 4 * TM; e++) {
-                    const uint i = n * 4 * TM + e;
-                    products[i] = product_of(x[e % TM / 4][e % 4], y[e / TM], w == 0 ? FIRST : products[i]);
-                }
-            }
-        }
-        add_group(tile, g);
     }
 }
 
