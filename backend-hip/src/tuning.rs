@@ -133,21 +133,22 @@ pub const GIVEN_LDS: u32 = 98 << 10;
 ///
 /// Vector instructions of a wavefront (arithmetic, memory, LDS) in the loop of the code objects of gfx906 and
 /// gfx900, for a step of 32 elements of k of a 128 x 64 tile; `tests/products.rs` of this crate runs them and
-/// counts with the rounding included:
+/// counts with the rounding included, as in the column of packed F16 ([`Half::Packed`]):
 ///
-/// | | F32 | dot4 | pairs |
+/// | | F32 | dot4 | packed F16 |
 /// | --- | --- | --- | --- |
-/// | Q8_0 | 1191 | 371 | - |
-/// | Q4_0 | 1215 | 387 | 751 |
-/// | Q4_1, Q5_0, MXFP4 | 1219 .. 1233 | 425, 400, 436 | 807, 769, 775 |
-/// | Q5_1, IQ4_NL, IQ4_XS | 1221 .. 1251 | 437, 403, 417 | - |
-/// | Q4_K | 1252 | 392 | 821 |
-/// | Q5_K | 1254 | 400 | - |
-/// | Q6_K | 1234 | 477 | 908 |
-/// | Q2_K, Q3_K | 1253, 1265 | 544, 491 | 989, 922 |
+/// | Q8_0 | 1191 | 371 | 709 |
+/// | Q4_0 | 1215 | 387 | 712 |
+/// | Q4_1, Q5_0, MXFP4 | 1219 .. 1233 | 425, 400, 436 | 759, 726, 744 |
+/// | Q5_1, IQ4_NL, IQ4_XS | 1221 .. 1251 | 437, 403, 417 | 772, 740, 755 |
+/// | Q4_K | 1252 | 392 | 773 |
+/// | Q5_K | 1254 | 400 | 784 |
+/// | Q6_K | 1234 | 477 | 800 |
+/// | Q2_K, Q3_K | 1253, 1265 | 544, 491 | 877, 814 |
 ///
 /// (The dot4 counts of Q4_K and Q5_K include an eighth of the cost of a block of 256.) In each dot4 count,
-/// 256 instructions are dot4.
+/// 256 instructions are dot4. Pairs of 16-bit integers in place of packed F16 took 751 (Q4_0), 821 (Q4_K) and 908 (Q6_K), and
+/// could not hold the sums of Q8_0, Q5_K and others.
 ///
 /// Extracting and multiplying bytes one by one needs 1600 instructions and more. For mat-vec with one column,
 /// vector instructions per weight in the loop of gfx906's code objects (four rows of 32 elements a lane):

@@ -30,10 +30,12 @@ const ARGUMENTS: &[(&str, u64, usize)] = &[
     ("round_half", 3, size_of::<MulMatParams>()),
     ("mat_tile_int8_", 4, size_of::<MulMatParams>()),
     ("mat_tile_half_", 4, size_of::<MulMatParams>()),
+    ("mat_tile_packed_", 4, size_of::<MulMatParams>()),
     ("expert_sum_plain", 3, size_of::<ExpertSumParams>()),
     ("expert_sum_residual", 4, size_of::<ExpertSumParams>()),
     ("gather_pairs", 3, size_of::<MulMatIdParams>()),
     ("mat_tile_id_half_", 6, size_of::<MulMatIdParams>()),
+    ("mat_tile_id_packed_", 6, size_of::<MulMatIdParams>()),
     ("mat_tile_id_int8_", 6, size_of::<MulMatIdParams>()),
     ("mat_tile_id_", 5, size_of::<MulMatIdParams>()),
     ("mat_", 3, size_of::<MulMatParams>()),
@@ -312,10 +314,12 @@ fn targets_have_the_same_kernels() {
     }
     for (stem, sets) in all {
         let most = match stem {
-            stem if stem.starts_with("mul_mat_int8_") || stem.starts_with("mul_mat_id_") => 3,
-            "mul_mat_half" | "flash_attn" => 3,
+            "mul_mat_half" => 4,
+            stem if stem.starts_with("mul_mat_id_") => 4,
+            "flash_attn" => 3,
+            stem if stem.starts_with("mul_mat_half_") => 3,
             "mul_mat_id" | "flash_attn_blocks" => 2,
-            stem if stem.starts_with("mul_mat_half_") => 2,
+            stem if stem.starts_with("mul_mat_int8_") => 2,
             _ => 1,
         };
         assert!(sets.len() <= most, "{stem}: {sets:#?}");
@@ -349,6 +353,12 @@ fn dots_of_pairs(image: &[u8], name: &str) -> usize {
     words(image, name).iter().filter(is_dot2).count()
 }
 
+/// Returns the number of `v_pk_fma_f16` and `v_pk_mul_f16` of a kernel, on GFX9 and RDNA.
+fn packed_products(image: &[u8], name: &str) -> usize {
+    let is_packed = |word: &&u32| matches!(*word >> 16, 0xd38e | 0xd390 | 0xcc0e | 0xcc10);
+    words(image, name).iter().filter(is_packed).count()
+}
+
 /// Returns the products of pairs in attention with rows of up to `row` elements: for scores of 64 elements of k, for
 /// a piece of v, and twice (in the plain and in the careful pass) for sums of weights.
 fn pairs_of_attention(row: usize) -> usize {
@@ -358,7 +368,7 @@ fn pairs_of_attention(row: usize) -> usize {
     2 * scores + values + 2 * rows * 2
 }
 
-/// Tiles and attention multiply with matrix units if a target has them, bytes with dot4. Each instruction of
+/// Tiles and attention multiply with matrix units if a target has them, bytes with dot4, packed halves in pairs. Each instruction of
 /// a step occurs once in the loop: as many as the tile's products of 32 elements need.
 #[test]
 fn tiles_use_the_units_of_their_target() {
@@ -402,11 +412,13 @@ fn tiles_use_the_units_of_their_target() {
                 let count = dots_of_pairs(image, name);
                 assert!(count >= expected, "{target} {name}: {count} products of pairs");
             }
-            let has_dot4 =
-                target != "gfx900" && target != "gfx902" && target != "gfx90c" && target != "gfx1010";
-            if has_dot4 && ["mat_tile_int8", "mat_tile_id_int8"].iter().any(|s| name.starts_with(s)) {
+            if ["mat_tile_int8", "mat_tile_id_int8"].iter().any(|s| name.starts_with(s)) {
                 let count = words(image, name).iter().filter(|&&word| is_dot4(target, word)).count();
                 assert!(count * threads * 4 >= products, "{target} {name}: {count} dot4");
+            }
+            if ["mat_tile_packed", "mat_tile_id_packed"].iter().any(|s| name.starts_with(s)) {
+                let count = packed_products(image, name);
+                assert!(count * threads * 2 >= products, "{target} {name}: {count} products of pairs");
             }
         }
         // Two lengths of rows of each type, and long ones.
