@@ -154,16 +154,34 @@ fn with_rounded_queries(case: &Case, mut data: Contents) -> Vec<f32> {
     outputs[0].values().unwrap()
 }
 
+/// The parts of the cases that a unit runs. AMD's units share all code but that of a fragment, and the catalogue runs on
+/// emulated cards that have them, so each takes one part.
+#[derive(Clone, Copy)]
+enum Share {
+    All,
+    Part(usize),
+}
+
+impl Share {
+    const PARTS: usize = 3;
+
+    fn has(self, i: usize) -> bool {
+        match self {
+            Share::All => true,
+            Share::Part(part) => i % Share::PARTS == part,
+        }
+    }
+}
+
 /// Checks masks, windows, sinks, caps, slopes, splits, heads that share keys, infinities and NaNs, with all
 /// types of the cache. Only queries are rounded more than in F32.
-fn check(unit: &str, threads: u32) {
+fn check(unit: &str, threads: u32, share: Share) {
     let Some(device) = Device::new(unit, threads) else { return };
     for dtype in [DType::F16, DType::Q8_0, DType::Q4_0] {
         let mut worst = (0.0, 0.0);
         let mut count = 0;
-        for Judged { case, leaves, right, rounded, .. } in
-            JUDGED.iter().filter(|judged| judged.dtype == dtype)
-        {
+        let cases = JUDGED.iter().filter(|judged| judged.dtype == dtype).enumerate();
+        for (_, Judged { case, leaves, right, rounded, .. }) in cases.filter(|(i, _)| share.has(*i)) {
             let got = device.run(case, leaves);
             let error = catalogue::distance(case, &got, right);
             let bound = catalogue::bound(case, Precision::Fast);
@@ -174,7 +192,7 @@ fn check(unit: &str, threads: u32) {
             count += 1;
         }
         eprintln!("{unit} {dtype}: {count} cases, errors up to {:.1e}, of a row {:.1e}", worst.0, worst.1);
-        assert!(count >= 5, "{dtype}: {count} cases");
+        assert!(count >= 3, "{dtype}: {count} cases");
     }
     check_sizes(&device, unit);
 }
@@ -201,25 +219,25 @@ fn check_sizes(device: &Device, unit: &str) {
 
 #[test]
 fn wmma_of_rdna3() {
-    check("WMMA11", 128);
+    check("WMMA11", 128, Share::Part(0));
 }
 
 #[test]
 fn wmma_of_rdna4() {
-    check("WMMA12", 128);
+    check("WMMA12", 128, Share::Part(1));
 }
 
 #[test]
 fn mfma() {
-    check("MFMA", 256);
+    check("MFMA", 256, Share::Part(2));
 }
 
 #[test]
 fn mfma_of_gfx90a() {
-    check("MFMA90A", 256);
+    check("MFMA90A", 256, Share::Part(0));
 }
 
 #[test]
 fn mma() {
-    check("MMA", 128);
+    check("MMA", 128, Share::All);
 }
