@@ -249,7 +249,9 @@ impl Tuning {
         let half = match (profile.matrix, profile.family, profile.dot4) {
             // Processors with both instructions have no dot2 kernels.
             (Matrix::None, Family::Gcn | Family::Rdna1 | Family::Rdna2, Dot4::Sdot4) => Half::Dot2,
-            (Matrix::None, Family::Gcn | Family::Rdna1, Dot4::Software) if profile.packed_half => Half::Packed,
+            (Matrix::None, Family::Gcn | Family::Rdna1, Dot4::Software) if profile.packed_half => {
+                Half::Packed
+            }
             (Matrix::None, ..) => Half::None,
             _ => Half::Matrix,
         };

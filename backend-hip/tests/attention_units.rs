@@ -154,21 +154,19 @@ fn with_rounded_queries(case: &Case, mut data: Contents) -> Vec<f32> {
     outputs[0].values().unwrap()
 }
 
-/// The parts of the cases that a unit runs. AMD's units share all code but that of a fragment, and the catalogue runs on
-/// emulated cards that have them, so each takes one part.
+/// The cases that a unit runs. AMD's units share all code but that of a fragment, and the catalogue runs on
+/// emulated cards that have them, so each takes a third.
 #[derive(Clone, Copy)]
 enum Share {
     All,
-    Part(usize),
+    Third(usize),
 }
 
 impl Share {
-    const PARTS: usize = 3;
-
     fn has(self, i: usize) -> bool {
         match self {
             Share::All => true,
-            Share::Part(part) => i % Share::PARTS == part,
+            Share::Third(third) => i % 3 == third,
         }
     }
 }
@@ -219,22 +217,22 @@ fn check_sizes(device: &Device, unit: &str) {
 
 #[test]
 fn wmma_of_rdna3() {
-    check("WMMA11", 128, Share::Part(0));
+    check("WMMA11", 128, Share::Third(0));
 }
 
 #[test]
 fn wmma_of_rdna4() {
-    check("WMMA12", 128, Share::Part(1));
+    check("WMMA12", 128, Share::Third(1));
 }
 
 #[test]
 fn mfma() {
-    check("MFMA", 256, Share::Part(2));
+    check("MFMA", 256, Share::Third(2));
 }
 
 #[test]
 fn mfma_of_gfx90a() {
-    check("MFMA90A", 256, Share::Part(0));
+    check("MFMA90A", 256, Share::Third(0));
 }
 
 #[test]

@@ -496,7 +496,10 @@ fn sums_of_packed_halves_do_not_overflow() {
             let (result, _) = device.product((kernel, ONCE), &name, &p, &a, &b);
             for (x, y) in result.iter().zip(right(&case)) {
                 // Each of 16 sums is rounded to 11 bits.
-                assert!((x / y - 1.0).abs() < 16.0 / 4096.0, "{name} of {weights} times {activations}: {x}, not {y}");
+                assert!(
+                    (x / y - 1.0).abs() < 16.0 / 4096.0,
+                    "{name} of {weights} times {activations}: {x}, not {y}"
+                );
             }
         }
     }

@@ -311,9 +311,7 @@ fn suits_units(c: &Context<'_>, p: &FlashAttnParams) -> bool {
     let sixteens = |t: &&Tensor| t.nb[1..].iter().chain([&t.offset]).all(|n| n.is_multiple_of(16));
     let anywhere = operands[1].dtype != DType::F16 || c.profile.attention_matrix != Matrix::Tensor;
     let strides = operands[1..3].iter().all(|t| u32::try_from(t.nb[1]).is_ok());
-    p.d.iter().all(|d| d.is_multiple_of(8))
-        && strides
-        && (anywhere || operands[1..3].iter().all(sixteens))
+    p.d.iter().all(|d| d.is_multiple_of(8)) && strides && (anywhere || operands[1..3].iter().all(sixteens))
 }
 
 /// Returns the matrix unit kernel for many query rows, if activations may be rounded.

@@ -68,7 +68,8 @@ fn kernels_fit_the_code_objects() {
         let lengths = [64, 128, 256].into_iter().zip(of_f16.half);
         let pairs = lengths.filter(|(row, _)| profile.has_pairs() && *row > longest).map(|(_, name)| name);
         let of_types = types.iter().flat_map(|&t| of_type(t));
-        let expected: BTreeSet<&str> = of_types.chain(long).chain(pairs).chain(few_half).chain(few_units).collect();
+        let expected: BTreeSet<&str> =
+            of_types.chain(long).chain(pairs).chain(few_half).chain(few_units).collect();
         assert_eq!(units, expected, "{name}");
     }
 }
