@@ -105,7 +105,7 @@ pub(super) fn cases() -> Vec<Case> {
         }));
     }
     // Activations beyond the range of F16, and smaller ones whose sums are: models have such activations.
-    for (dtype, n) in [(DType::Q4_0, 40), (DType::Q6_K, 33)] {
+    for (dtype, n) in [(DType::Q4_0, 40), (DType::Q6_K, 33), (DType::TQ2_0, 35)] {
         cases.push(Case::new(format!("MUL_MAT({dtype}, large activations, n={n})"), |g, c| {
             let a = c.leaf(g, "a", dtype, [512, 67, 1, 1], Fill::Uniform(-1.0, 1.0))?;
             let large = |i: usize| match i % 512 {

@@ -35,16 +35,18 @@ pub(super) fn cases() -> Vec<Case> {
         ));
     }
     // Some tokens have an activation beyond the range of F16.
-    cases.push(Case::new("MUL_MAT_ID(Q4_0, large activations)", |g, c| {
-        let a = c.leaf(g, "a", DType::Q4_0, [160, 66, 3, 1], Fill::Uniform(-1.0, 1.0))?;
-        let large = |i: usize| if i % 4000 == 3999 { 3e5 } else { (i % 159) as f32 / 80.0 - 1.0 };
-        let b = Fill::Values((0..160 * 150).map(large).collect());
-        let b = c.leaf(g, "b", DType::F32, [160, 1, 150, 1], b)?;
-        let ids = c.leaf(g, "ids", DType::I32, [2, 150, 1, 1], Fill::Distinct(3))?;
-        g.mul_mat_id(a, b, ids)
-    }));
+    for (dtype, k) in [(DType::Q4_0, 160), (DType::TQ2_0, 256)] {
+        cases.push(Case::new(format!("MUL_MAT_ID({dtype}, large activations)"), |g, c| {
+            let a = c.leaf(g, "a", dtype, [k, 66, 3, 1], Fill::Uniform(-1.0, 1.0))?;
+            let large = |i: usize| if i % 4000 == 3999 { 3e5 } else { (i % 159) as f32 / 80.0 - 1.0 };
+            let b = Fill::Values((0..k * 150).map(large).collect());
+            let b = c.leaf(g, "b", DType::F32, [k, 1, 150, 1], b)?;
+            let ids = c.leaf(g, "ids", DType::I32, [2, 150, 1, 1], Fill::Distinct(3))?;
+            g.mul_mat_id(a, b, ids)
+        }));
+    }
     // Indices are parts of longer rows, some are outside, some matrices have no tokens and one has most of them.
-    for (dtype, rows) in [(DType::F16, 3), (DType::Q4_K, 1), (DType::Q8_0, 3)] {
+    for (dtype, rows) in [(DType::F16, 3), (DType::Q4_K, 1), (DType::IQ3_S, 1), (DType::Q8_0, 3)] {
         let name = format!("MUL_MAT_ID({dtype}, b={rows}, indices outside, tokens=150)");
         cases.push(Case::new(name, |g, c| {
             let (experts, tokens) = (9, 150);
