@@ -1,11 +1,12 @@
 // The kernels of FLASH_ATTN_EXT, by type of k and v; see the headers. `flash_attn_split_*` are for few query rows and for long
 // ones, `flash_attn_tile_*` for many. If products may be rounded, there are others: on targets that multiply pairs of F16
 // `flash_attn_split_half_*` for few and `flash_attn_half_*` for many, with matrix units `flash_attn_matrix_*` for many
-// (`flash_attn_matrix_*_long` for long rows) and on NVIDIA's processors `flash_attn_units_*` for few. `flash_attn_any_*` are for row lengths that the others do not support.
+// (`flash_attn_matrix_*_long` for long rows) and, on NVIDIA's processors, `flash_attn_units_*` for few. `flash_attn_any_*` are
+// for row lengths that the others do not support.
 //
 // Operands: q, k, v, mask and sinks (q again if there are none), sums, statistics. The last two are scratch, or the result twice
-// if the positions are not split. The kernels with `split` in their names join the sums themselves: they also have counters, and always the
-// result. Soft-max and sums are F32.
+// if the positions are not split. The kernels with `split` in their names join the sums themselves: they also have counters,
+// and always the result. Soft-max and sums are F32.
 #pragma once
 #include "attention_any.h"
 #include "attention_half.h"
@@ -13,8 +14,8 @@
 #include "attention_long.h"
 #include "attention_matrix.h"
 #include "attention_split_half.h"
-#include "attention_units.h"
 #include "attention_tile.h"
+#include "attention_units.h"
 
 #define ATTENTION_OPERANDS \
     const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *out, float *stats, \

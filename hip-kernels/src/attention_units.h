@@ -2,10 +2,10 @@
 //
 // A work-group takes `span` positions and G query rows that share a head of k and v. Each wavefront takes every eighth chunk
 // of 16 positions (32 with rows of 64) and has its own largest scores, sums of weights and sums of v, so wavefronts wait for
-// each other only after all positions. Nothing passes through LDS before: k and v are loaded in pieces of 16 bytes, as stored,
-// into the registers in which the matrix units take them.
+// each other only at the beginning, for the queries, and after all positions. k and v do not pass through LDS: they are loaded
+// in pieces of 16 bytes, as stored, into the registers in which the matrix units take them.
 //
-//   1. Scores: the queries, as F16, are the rows of the first operand, positions the columns of the second. Lane l loads 16
+//   1. Scores: the queries, as F16 in LDS, are the rows of the first operand, positions the columns of the second. Lane l loads 16
 //      bytes of rows l / 4 of k, at (l % 4) * 16 of each 64 bytes. A unit's elements along k are then not adjacent in memory,
 //      but the queries are in the same order, and a sum has none.
 //   2. Weights are sums of two F16 numbers (attention_matrix.h). A lane has the scores of row l / 4 and of positions
@@ -28,6 +28,8 @@
 
 #if HAS_MATRIX && !DEVICE_AMD
 #define UNITS_WAVES 8
+
+// Constants of a kernel.
 template <int D_, int G_> struct UnitsKernel {
     static constexpr u32 D = D_, G = G_, WAVES = UNITS_WAVES, THREADS = WAVES * WAVE;
     // Groups of eight query rows. Pieces of 64 bytes of a row of k, of 128 bytes of a row of v.
@@ -385,7 +387,7 @@ DEVICE bool units_store(const UnitsWave<S> &a, const FlashAttnParams &p, const H
 
 template <class S>
 DEVICE void attention_units(const float *q, const u8 *k, const u8 *v, const void *mask, const float *sinks, float *out,
-                                  float *stats, const FlashAttnPieces &p, UnitsShared<S> *shared) {
+                            float *stats, const FlashAttnPieces &p, UnitsShared<S> *shared) {
     AttentionWork<S::G> work(p);
     const Heads &h = work.h;
     u32 splits = work.splits, row0 = work.row0;

@@ -112,6 +112,11 @@ template <class W, int BM_, int BN_, int BK_, int TM_, int TN_> struct MatTile :
     }
 };
 
+// Multiplies a thread's sums of column `j`.
+template <class T> DEVICE void scale_column(u32 j, float factor, float (*sum)[T::TN]) {
+    UNROLL for (u32 i = 0; i < T::TM; i++) sum[i][j] *= factor;
+}
+
 // Stores a thread's sums of column `j`. `whole`: the tile is within the rows. `row` is the thread's first row.
 template <class T>
 DEVICE void store_column(float *d, u32 row, u32 rows, bool whole, u32 j, float (*sum)[T::TN]) {

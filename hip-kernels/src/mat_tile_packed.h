@@ -95,8 +95,7 @@ DEVICE void mat_tile_packed(const u8 *a, const u16 *x, const float *scale, float
     typename T::Sums sum;
     walk(t, p.k, shared, sum);
     UNROLL for (u32 j = 0; j < T::TN; j++) {
-        float factor = scale[plane + minimum(column_of<T>(at.col + T::n0(), j), p.n - 1)];
-        UNROLL for (u32 i = 0; i < T::TM; i++) sum[i][j] *= factor;
+        scale_column<T>(j, scale[plane + minimum(column_of<T>(at.col + T::n0(), j), p.n - 1)], sum);
     }
     store_tile<T>(d, p, at, sum);
 }

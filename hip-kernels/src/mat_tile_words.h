@@ -125,8 +125,8 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileWo
             }
         }
         FORM::template add<W, TileWords>(shared, g, m0, n0, whole, sum);
-        lds_f32x4 x[TM / 4], y[TN / 4];
         if constexpr (W::OFFSET) {
+            lds_f32x4 x[TM / 4], y[TN / 4];
             read_floats(shared->a_offset[g] + m0, shared->b_sum[g] + n0, x, y);
             UNROLL for (u32 i = 0; i < TM; i++) UNROLL for (u32 j = 0; j < TN; j++) {
                 sum[i][j] = mad(x[i / 4][i % 4], y[j / 4][j % 4], sum[i][j]);
@@ -141,4 +141,3 @@ template <class W, class FORM, int BM_, int BN_, int TM_, int TN_> struct TileWo
         UNROLL for (u32 i = 0; i < TN / 4; i++) y[i] = *(const lds_f32x4 *)(b + i * N_APART);
     }
 };
-

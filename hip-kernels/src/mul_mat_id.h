@@ -168,8 +168,7 @@ DEVICE void mat_tile_id_packed(const u8 *a, const u16 *x, const float *scale, co
     walk(t, depth(p, tile), shared, sum);
     UNROLL for (u32 j = 0; j < T::TN; j++) {
         Place at = place(p, sorted[tile.first + minimum(column_of<T>(T::n0(), j), tile.count - 1)]);
-        float factor = scale[rounded_row(p, at)];
-        UNROLL for (u32 i = 0; i < T::TM; i++) sum[i][j] *= factor;
+        scale_column<T>(j, scale[rounded_row(p, at)], sum);
     }
     store_pairs<T>(d, p, sorted, tile, sum);
 }

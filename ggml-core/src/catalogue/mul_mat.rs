@@ -118,6 +118,15 @@ pub(super) fn cases() -> Vec<Case> {
             g.mul_mat(a, b)
         }));
     }
+    // The largest integers of blocks times activations of one magnitude, all products of the same sign: sums at the limits of
+    // number formats.
+    for dtype in [DType::Q8_0, DType::Q4_K] {
+        cases.push(Case::new(format!("MUL_MAT({dtype}, products of one sign, n=20)"), |g, c| {
+            let a = c.leaf(g, "a", dtype, [512, 66, 1, 1], Fill::Values(vec![-1.0; 512 * 66]))?;
+            let b = c.leaf(g, "b", DType::F32, [512, 20, 1, 1], Fill::Values(vec![-3.9; 512 * 20]))?;
+            g.mul_mat(a, b)
+        }));
+    }
     cases.push(Case::new("MUL_MAT(Q8_0 window of rows)", |g, c| {
         let a = c.leaf(g, "a", DType::Q8_0, [64, 40, 1, 1], Fill::Uniform(-1.0, 1.0))?;
         let a = g.view(a, [64, 19, 1, 1], [34, 68, 68 * 19, 68 * 19], 68 * 7)?;
