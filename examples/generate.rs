@@ -239,7 +239,7 @@ impl Chat<'_> {
             shorter = Some(turns);
             Ok(Some(prompt))
         };
-        let generation = Generation::advance_to(session, self.tokenizer, tokens, options)?;
+        let generation = Generation::continue_with(session, self.tokenizer, tokens, options)?;
         let text = show(generation, &mut shorten)?;
         if let Some(shorter) = shorter {
             let turns = shorter.turns();

@@ -192,14 +192,16 @@ fn session(model: &Model, options: &BenchOptions) -> Result<(Session, Vec<u32>)>
     Ok((session, tokens))
 }
 
-/// Resets the session to exactly these tokens. Tokens already in the cache are reused if the session can be
-/// truncated, which recurrent state prevents.
+/// Makes the session hold exactly these tokens, of which it already holds the first ones, and keeps a checkpoint there,
+/// so that coming back costs no computation.
 fn return_to(session: &mut Session, tokens: &[u32]) -> Result<()> {
-    if tokens.is_empty() || session.truncate(0, tokens.len().min(session.position())).is_err() {
-        session.reset();
-    }
+    session.truncate(0, tokens.len().min(session.position()))?;
     let rest = &tokens[session.position()..];
-    if rest.is_empty() { Ok(()) } else { step(session, rest).map(|_| ()) }
+    if !rest.is_empty() {
+        step(session, rest)?;
+    }
+    session.catch_up(0)?;
+    session.keep_checkpoint(0)
 }
 
 /// Appends tokens and returns the best next token.

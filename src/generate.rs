@@ -20,7 +20,7 @@
 //! }
 //! ```
 //!
-//! A conversation of several turns needs no log of computed tokens: [`Generation::advance_to`] gets the whole
+//! A conversation of several turns needs no log of computed tokens: [`Generation::continue_with`] gets the whole
 //! conversation each time and computes only the new tokens. [`Generations`] runs several generations in
 //! parallel.
 
@@ -89,7 +89,7 @@ pub struct Piece {
 }
 
 /// Generation: an iterator of pieces of text. The session's sequence 0 holds the prompt and the generated
-/// tokens except the last one, so a conversation can continue with it: [`Generation::advance_to`].
+/// tokens except the last one, so a conversation can continue with it: [`Generation::continue_with`].
 ///
 /// The prompt is computed by [`Generation::prompt`], or else by the first call of [`Iterator::next`]; before
 /// that the session is unchanged. If the generation is cancelled within the prompt, the sequence holds the
@@ -129,7 +129,7 @@ impl<'a> Generation<'a> {
     ///
     /// # Errors
     /// Errors of [`Generation::start`].
-    pub fn advance_to(
+    pub fn continue_with(
         session: &'a mut Session,
         tokenizer: &'a Tokenizer,
         prompt: &[u32],

@@ -9,8 +9,9 @@
 //! [`Session::append`] is the common core of the other calls. It returns the logits, or the best of them, in
 //! memory of the session; [`Session::prefill`] and similar calls copy them.
 //!
-//! [`Session::advance_to`] continues a conversation: it gets the whole conversation and computes only the new
-//! tokens. A long prompt is computed in batches; between them [`Session::prefill_with`] reports progress and
+//! [`Session::continue_with`] continues a conversation: it gets the whole conversation and computes only the new
+//! tokens. [`Session::truncate`] goes back to any position, [`Session::share_prefix`] begins a sequence as another
+//! one does; with recurrent state, both use checkpoints that the session keeps. A long prompt is computed in batches; between them [`Session::prefill_with`] reports progress and
 //! can be stopped.
 //!
 //! [`Session::embed`] computes a vector of each of some texts, [`Session::hidden`] the hidden states that the
@@ -45,8 +46,10 @@
 mod ahead;
 mod append;
 mod cells;
+mod checkpoints;
 mod demote;
 mod embed;
+mod history;
 mod inputs;
 mod layout;
 mod memory;
@@ -72,6 +75,7 @@ pub use results::{Best, Row, Rows};
 use crate::model::{BatchShape, Model, StateKind};
 use ahead::Ahead;
 use cells::{Cells, Token};
+use checkpoints::Checkpoints;
 use ggml_core::metrics::argmax;
 use ggml_core::precision::Precision;
 use ggml_core::{DType, Error, Result};
@@ -116,6 +120,7 @@ pub struct Session {
     state: State,
     layouts: Vec<StateLayout>,
     cells: Cells,
+    checkpoints: Checkpoints,
     model: Model,
     context: usize,
     batch: usize,
@@ -127,8 +132,8 @@ pub struct Session {
     outputs: Vec<usize>,
     inputs: Inputs,
     results: Results,
-    /// Lengths of sequences before a call.
-    before: Vec<usize>,
+    /// Lengths of sequences before a call, and how many of their positions were computed.
+    before: Vec<[usize; 2]>,
 }
 
 impl std::fmt::Debug for Session {
@@ -177,13 +182,17 @@ impl Session {
             model.warn_beyond_training(context);
         }
         let state = State::new(&model, &needs)?;
+        let layouts = StateLayout::of_graph(&graph);
+        let every = options.checkpoint_every.unwrap_or(batch);
+        let checkpoints = Checkpoints::new(&layouts, sequences, every, options.checkpoint_memory);
         Ok(Session {
             programs: Vec::new(),
             ahead: Ahead::new(options.ahead),
             compute: Compute::new(&needs),
             state,
-            layouts: StateLayout::of_graph(&graph),
+            layouts,
             cells: Cells::new(context, sequences),
+            checkpoints,
             model,
             context,
             batch,
@@ -255,6 +264,7 @@ impl Session {
     /// Clears all sequences. Prepared programs stay cached.
     pub fn reset(&mut self) {
         self.cells.clear();
+        self.checkpoints.clear();
     }
 
     /// Clears a sequence.
@@ -265,31 +275,11 @@ impl Session {
         self.truncate(sequence, 0)
     }
 
-    /// Removes the positions of a sequence from `position` on, so that it can continue differently from
-    /// there.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] if there is no such sequence or position, and for a model with recurrent
-    /// state, which can only be reset to the beginning.
-    pub fn truncate(&mut self, sequence: usize, position: usize) -> Result<()> {
-        let length = self.position_of(sequence)?;
-        if position > length {
-            let expected = format!("at most {length}, which sequence {sequence} holds");
-            return Err(Error::argument("position", position, expected));
-        }
-        if self.recurrent() && position > 0 && position < length {
-            let expected = format!("0 or {length}: recurrent state can only be reset to the beginning");
-            return Err(Error::argument("position", position, expected));
-        }
-        self.cells.truncate(sequence, position);
-        Ok(())
-    }
-
     /// Prepares the program of the next decode step of sequence 0, so that [`Session::append`] of one token
     /// only runs it.
     pub fn prepare_decode(&mut self, want: Want) -> Result<()> {
         let position = self.position();
-        if position == self.context {
+        if position == self.context || self.cells.owed(0) > 0 {
             return Ok(());
         }
         let before = self.cells.changes();

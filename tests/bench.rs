@@ -59,7 +59,7 @@ fn times_of_an_emulated_card_are_labelled() {
     }
 }
 
-/// Recurrent state that cannot be truncated is recomputed.
+/// Recurrent state goes back to the depth, with a checkpoint or without.
 #[test]
 fn recurrent_models_are_measured_at_a_depth() {
     let backend = common::backend("cpu").expect("the CPU");
@@ -70,7 +70,11 @@ fn recurrent_models_are_measured_at_a_depth() {
         .with_depth(5)
         .with_repeat(2)
         .with_warm_up(Duration::from_millis(50));
-    assert_eq!(bench(&model, &options, &mut |_, _| ()).expect("a measurement").len(), 2);
+    for memory in [1 << 20, 0] {
+        let session = options.session.clone().with_checkpoint_memory(memory);
+        let options = options.clone().with_session(session);
+        assert_eq!(bench(&model, &options, &mut |_, _| ()).expect("a measurement").len(), 2);
+    }
 }
 
 #[test]

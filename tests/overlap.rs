@@ -224,7 +224,7 @@ fn an_application_stops_while_a_batch_is_under_way() {
     assert_eq!(session.prefill_with(&prompt(), stop).expect("no failure"), None);
     assert_eq!(lock(&seen).events, ["write 0", "begin 0", "end 0"]);
     assert_eq!(session.position(), KV_STEP);
-    assert_eq!(session.advance_to(&prompt()).expect("the rest"), wanted);
+    assert_eq!(session.continue_with(&prompt()).expect("the rest"), wanted);
 }
 
 /// On every backend: the same bits as with batches that are awaited one by one.

@@ -4,6 +4,7 @@
 mod common;
 mod faults;
 mod floors;
+mod history;
 mod imports;
 mod project;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

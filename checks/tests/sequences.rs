@@ -191,6 +191,18 @@ fn a_failed_batch_changes_nothing() {
     assert_eq!([session.position_of(0).unwrap(), session.position_of(1).unwrap()], [2, 0]);
 }
 
+/// Recurrent state that a failed call has changed is computed again from the last checkpoint.
+#[test]
+fn a_failed_batch_takes_recurrent_state_back() {
+    let backend = backend("null=fail@compute").unwrap();
+    let model = model(&shape("qwen35", DType::F16), &backend);
+    let mut session = model.session(&exact(32, 2).with_batch(4).with_checkpoint_every(2)).unwrap();
+    let tokens = prompt(0, 3);
+    session.batch(&[Item { sequence: 0, tokens: &tokens }]).unwrap();
+    assert!(matches!(session.batch(&[Item { sequence: 0, tokens: &tokens }]), Err(Error::Injected { .. })));
+    assert_eq!(session.tokens(0).unwrap(), tokens);
+}
+
 /// Decoding the same sequences together runs prepared programs only.
 #[test]
 fn decoding_together_prepares_nothing() {
@@ -249,6 +261,9 @@ enum Action {
     /// Tokens for some of the sequences, in this order.
     Batch(Vec<(usize, Vec<u32>)>),
     Truncate(usize, usize),
+    /// A sequence that begins as another one.
+    Share(usize, usize, usize),
+    CatchUp(usize),
     /// Saves a sequence and restores it as a sequence of the other session.
     Move(usize, usize),
 }
@@ -262,7 +277,9 @@ fn action() -> impl Strategy<Value = Action> {
         4 => batch.prop_map(|(order, tokens)| {
             Action::Batch(order.into_iter().zip(tokens).filter(|(_, t)| !t.is_empty()).collect())
         }),
-        1 => (0usize..3, prop_oneof![Just(0), 0usize..CONTEXT]).prop_map(|(i, n)| Action::Truncate(i, n)),
+        2 => (0usize..3, prop_oneof![Just(0), 0usize..CONTEXT]).prop_map(|(i, n)| Action::Truncate(i, n)),
+        1 => (0usize..3, 0usize..3, 0usize..CONTEXT).prop_map(|(from, to, n)| Action::Share(from, to, n)),
+        1 => (0usize..3).prop_map(Action::CatchUp),
         1 => (0usize..3, 0usize..3).prop_map(|(from, to)| Action::Move(from, to)),
     ]
 }
@@ -271,17 +288,19 @@ fn action() -> impl Strategy<Value = Action> {
 struct Pair {
     sessions: [Session; 2],
     histories: [[Vec<u32>; 3]; 2],
-    /// True if sequences can only be truncated to the beginning.
-    recurrent: bool,
     /// Session for the next action.
     current: usize,
 }
 
 impl Pair {
     fn new(model: &Model) -> Pair {
-        let session = |batch| model.session(&exact(CONTEXT, 3).with_batch(batch)).unwrap();
-        let recurrent = model.hparams().recurrent.is_some();
-        Pair { sessions: [session(512), session(5)], histories: Default::default(), recurrent, current: 0 }
+        // With all checkpoints, and with memory for few.
+        let session = |batch, every, memory| {
+            let options = exact(CONTEXT, 3).with_batch(batch).with_checkpoint_every(every);
+            model.session(&options.with_checkpoint_memory(memory)).unwrap()
+        };
+        let sessions = [session(512, Some(3), 1 << 30), session(5, None, 20_000)];
+        Pair { sessions, histories: Default::default(), current: 0 }
     }
 
     /// Executes a action; returns the logits, each with the tokens that led to them.
@@ -302,9 +321,20 @@ impl Pair {
             }
             Action::Truncate(i, position) => {
                 let length = histories[*i].len();
-                let fits = *position <= length && (!self.recurrent || [0, length].contains(position));
+                let fits = *position <= length;
                 assert_eq!(session.truncate(*i, *position).is_ok(), fits);
                 histories[*i].truncate(if fits { *position } else { length });
+            }
+            Action::Share(from, to, position) => {
+                let fits = from != to && *position <= histories[*from].len();
+                assert_eq!(session.share_prefix(*from, *to, *position).is_ok(), fits);
+                if fits {
+                    histories[*to] = histories[*from][..*position].to_vec();
+                }
+            }
+            Action::CatchUp(i) => {
+                session.catch_up(*i).unwrap();
+                assert_eq!(session.catch_up(*i).unwrap(), 0);
             }
             Action::Move(from, to) => {
                 let (saved, history) = (session.save_sequence(*from).unwrap(), histories[*from].clone());
@@ -331,7 +361,7 @@ fn check(architecture: &str, actions: &[Action]) -> Result<(), TestCaseError> {
         }
         for (session, histories) in pair.sessions.iter().zip(&pair.histories) {
             for (i, history) in histories.iter().enumerate() {
-                prop_assert_eq!(session.position_of(i).unwrap(), history.len());
+                prop_assert_eq!(session.tokens(i).unwrap(), history);
             }
         }
     }

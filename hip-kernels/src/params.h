@@ -292,6 +292,7 @@ struct SsmScanParams {
 struct CacheMaskParams {
     u32 kv;
     u32 tokens;
+    u32 words;
     u32 causal;
     u32 window;
     u32 chunked;

@@ -150,7 +150,7 @@ impl<'a> Generations<'a> {
     ///
     /// # Errors
     /// Errors of [`Generations::start`].
-    pub fn advance_to(
+    pub fn continue_with(
         &mut self,
         sequence: usize,
         prompt: &[u32],

@@ -109,8 +109,8 @@ pub struct GraphInputs {
 /// Inputs of a batch graph that its masks are computed from, see [`CacheMask`](ggml_core::op::CacheMask).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaskInputs {
-    /// I32 `[kv, 2]`: the sequence that each row of the cache belongs to, -1 for a free row, then its
-    /// position.
+    /// I32 `[kv, 1 + words]`: the position in each row of the cache, -1 for a free row, then the sequences that hold
+    /// it, as bits.
     pub cells: TensorId,
     /// I32 `[tokens, 2]`: the sequence of each token, -1 for padding, then its position.
     pub tokens: TensorId,

@@ -5,6 +5,7 @@ use super::batch::{BatchGraph, BatchShape, GraphInputs, MaskInputs, StateKind, W
 use super::best::BestNodes;
 use super::hparams::{Attention, Hparams, Window};
 use ggml_core::gguf::GgufFile;
+use ggml_core::op::CacheMask;
 use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
 use std::collections::{HashMap, HashSet};
 
@@ -73,9 +74,12 @@ impl<'a> Builder<'a> {
         let cache_rows = ids("cache_rows", shape.tokens)?;
         let partial = shape.outputs < shape.tokens;
         let output_rows = if partial { Some(ids("output_rows", shape.outputs)?) } else { None };
-        let mut pairs = |name: &str, n: usize| graph.leaf(name, DType::I32, [n, 2, 1, 1], Source::Input);
+        let mut fields =
+            |name: &str, n: usize, fields| graph.leaf(name, DType::I32, [n, fields, 1, 1], Source::Input);
         let mask_inputs = if shape.tokens > TOKENS_OF_HOST_MASKS {
-            Some(MaskInputs { cells: pairs("cells", shape.kv)?, tokens: pairs("places", shape.tokens)? })
+            let words = CacheMask::words(shape.sequences);
+            let cells = fields("cells", shape.kv, 1 + words)?;
+            Some(MaskInputs { cells, tokens: fields("places", shape.tokens, 2)? })
         } else {
             None
         };

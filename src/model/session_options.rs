@@ -23,6 +23,12 @@ pub struct SessionOptions {
     pub cache: Option<DType>,
     /// Amount of rounding that is allowed.
     pub precision: Precision,
+    /// Positions between two checkpoints of recurrent state, to which a sequence can go back, see
+    /// [`Session::truncate`](crate::Session::truncate); batches of prompts end there. `None`: as many as a batch has.
+    pub checkpoint_every: Option<usize>,
+    /// Maximum bytes of the checkpoints of all sequences, in host memory; 0 for none. It is allocated when checkpoints
+    /// are made. One takes as much as the recurrent state of a sequence (19 MB in a Qwen3.5 of 2 billion parameters).
+    pub checkpoint_memory: u64,
     /// True if the device starts the step of its best token before the application requests it. This applies
     /// to a session with one sequence and to [`Session::append`](crate::Session::append) of one token with
     /// `Want::Best(1)` (greedy text). The results are the same.
@@ -38,6 +44,8 @@ setters!(SessionOptions {
     with_batch => batch: impl Into<Option<usize>>,
     with_cache => cache: impl Into<Option<DType>>,
     with_precision => precision: Precision,
+    with_checkpoint_every => checkpoint_every: impl Into<Option<usize>>,
+    with_checkpoint_memory => checkpoint_memory: u64,
     with_ahead => ahead: bool,
     with_check_memory => check_memory: bool,
 });
@@ -50,6 +58,8 @@ impl Default for SessionOptions {
             batch: None,
             cache: None,
             precision: Precision::default(),
+            checkpoint_every: None,
+            checkpoint_memory: 1 << 30,
             ahead: true,
             check_memory: true,
         }
@@ -96,8 +106,9 @@ impl SessionOptions {
     /// Checks the options for a model.
     pub(crate) fn check(&self, hparams: &Hparams) -> Result<()> {
         let (context, sequences) = (self.room(hparams), self.sequences);
-        let batch = self.batch.unwrap_or(1);
-        for (what, value) in [("context", context), ("sequences", sequences), ("batch", batch)] {
+        let [batch, every] = [self.batch, self.checkpoint_every].map(|n| n.unwrap_or(1));
+        let extents = [("context", context), ("sequences", sequences), ("batch", batch), ("checkpoint_every", every)];
+        for (what, value) in extents {
             if value == 0 {
                 return Err(Error::argument(what, value, "at least 1"));
             }

@@ -32,7 +32,7 @@ impl Session {
     /// Appends tokens like [`Session::prefill`], for an application that shows progress or may stop.
     /// `progress` is called between batches of [`SessionOptions::batch`](super::SessionOptions::batch) tokens.
     /// Returns `None` if it stopped the call. The sequence then holds the tokens computed until then, see
-    /// [`Session::tokens`], and can continue with the others ([`Session::advance_to`]) or with different
+    /// [`Session::tokens`], and can continue with the others ([`Session::continue_with`]) or with different
     /// ones.
     ///
     /// # Errors
@@ -63,35 +63,6 @@ impl Session {
         self.prefill(&[token])
     }
 
-    /// Makes sequence 0 hold exactly these tokens, computes only those that it does not hold yet, and returns
-    /// the logits after the last one. This continues a conversation whose tokens are given from the beginning
-    /// each time.
-    ///
-    /// # Errors
-    /// Errors of [`Session::batch`]. After an error of the backend, the sequence is as
-    /// [`Session::keep_common`] left it.
-    pub fn advance_to(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
-        self.check_tokens(0, 0, tokens)?;
-        let kept = self.keep_common(0, tokens)?;
-        self.prefill(&tokens[kept..])
-    }
-
-    /// Truncates a sequence to its common prefix with `tokens` and returns the length of the prefix. The
-    /// tokens after it still have to be computed. The last token is never part of the prefix, because its
-    /// logits have to be computed. A model with recurrent state starts from the beginning unless the prefix
-    /// is all that the sequence holds.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] if there is no such sequence.
-    pub fn keep_common(&mut self, sequence: usize, tokens: &[u32]) -> Result<usize> {
-        let held = self.tokens(sequence)?;
-        let common = held.iter().zip(tokens).take_while(|(a, b)| a == b).count();
-        let common = common.min(tokens.len().saturating_sub(1));
-        let kept = if common < held.len() && self.recurrent() { 0 } else { common };
-        self.truncate(sequence, kept)?;
-        Ok(kept)
-    }
-
     /// Appends tokens to several sequences together and returns, for each item, the logits after its last
     /// token.
     ///
@@ -102,8 +73,8 @@ impl Session {
     /// # Errors
     /// [`Error::InvalidArgument`] for a sequence that does not exist, is given twice or has too few free
     /// positions, for no tokens and for a token outside the vocabulary; errors of the backend. After an error
-    /// all sequences are as they were before the call. (With recurrent state, an error of the backend leaves
-    /// the sequences of the call empty.)
+    /// all sequences are as they were before the call. (With recurrent state, tokens after the last checkpoint
+    /// of a sequence of the call are computed again then, see [`Session::truncate`].)
     pub fn batch(&mut self, items: &[Item<'_>]) -> Result<Vec<Vec<f32>>> {
         let vocabulary = self.model.hparams().vocabulary;
         let rows = self.append(items, Want::Logits)?;
@@ -213,26 +184,57 @@ impl Session {
             ));
         }
         self.check(items)?;
+        self.compute_items(items, want, all, progress)
+    }
+
+    /// Computes items that are checked, of which some may have no tokens.
+    pub(super) fn compute_items(
+        &mut self,
+        items: &[Item<'_>],
+        want: Want,
+        all: bool,
+        progress: PrefillProgress<'_>,
+    ) -> Result<bool> {
         let mut before = std::mem::take(&mut self.before);
         before.clear();
-        before.extend(items.iter().map(|item| self.cells.length(item.sequence)));
-        let outcome = self.compute_checked(items, want, all, progress);
+        let held = |item: &Item<'_>| [self.cells.length(item.sequence), self.cells.computed(item.sequence)];
+        before.extend(items.iter().map(held));
+        for item in items {
+            self.cells.extend(item.sequence, item.tokens);
+        }
+        let outcome = self.compute_batches(items, want, all, progress);
         // After a call that ended early, a batch may be in flight.
         let waited = self.wait_in_flight();
         let outcome = outcome.and_then(|done| waited.map(|()| done));
         if !matches!(outcome, Ok(true)) {
-            self.results.begin(want, h);
-        }
-        if outcome.is_err() {
+            let model = self.model.clone();
+            self.results.begin(want, model.hparams());
             for (item, &before) in items.iter().zip(&before) {
-                self.cells.truncate(item.sequence, if self.recurrent() { 0 } else { before });
+                self.give_up(item.sequence, before, outcome.is_err());
             }
         }
         self.before = before;
         outcome
     }
 
-    fn compute_checked(
+    /// Removes what a call that ended early did not compute; everything that it appended if it failed.
+    fn give_up(&mut self, sequence: usize, [length, computed]: [usize; 2], failed: bool) {
+        if !failed {
+            let now = self.cells.computed(sequence);
+            self.cells.truncate(sequence, now.max(length));
+            return;
+        }
+        self.cells.truncate(sequence, length);
+        self.checkpoints.truncate(sequence, computed);
+        self.cells.unplace(sequence, computed);
+        // Recurrent state is lost. If it cannot be restored either, the sequence starts from its beginning, and the
+        // error that is returned is the first one.
+        if self.recurrent() && self.roll_back(sequence, computed).is_err() {
+            self.cells.unplace(sequence, 0);
+        }
+    }
+
+    fn compute_batches(
         &mut self,
         items: &[Item<'_>],
         want: Want,
@@ -240,39 +242,54 @@ impl Session {
         progress: PrefillProgress<'_>,
     ) -> Result<bool> {
         let count: usize = items.iter().map(|item| item.tokens.len()).sum();
-        let mut done = 0;
-        while done < count {
-            if progress(done, count).is_break() {
+        for item in items {
+            self.keep_before_prompt(item.sequence, item.tokens.len(), want)?;
+        }
+        loop {
+            let done: usize = items.iter().map(|item| item.tokens.len() - self.open(item)).sum();
+            // Everything is computed at the end, so the returned value is ignored there.
+            let owed = items.iter().any(|item| self.cells.owed(item.sequence) > 0);
+            if progress(done, count).is_break() && owed {
                 return Ok(false);
             }
-            let end = count.min(done + self.batch);
-            self.assign_cells(items, done, end, all);
+            if !owed {
+                return Ok(true);
+            }
+            self.place_batch(items, all);
             self.run(want).inspect_err(|error| self.demote(error))?;
-            done = end;
+            for item in items {
+                self.keep_if_due(item.sequence, want)?;
+            }
         }
-        // Everything is computed, so the returned value is ignored.
-        let _ = progress(done, count);
-        Ok(true)
     }
 
-    /// Makes a batch of the tokens `begin` to `end`, counted over all items: assigns cells to them, and
-    /// records the tokens whose rows are wanted.
-    pub(super) fn assign_cells(&mut self, items: &[Item<'_>], begin: usize, end: usize, all: bool) {
+    /// Returns how many tokens of an item are not computed.
+    fn open(&self, item: &Item<'_>) -> usize {
+        self.cells.owed(item.sequence).min(item.tokens.len())
+    }
+
+    /// Makes a batch of the first owed tokens of some items, whose tokens the sequences hold: assigns cells to
+    /// them, and records those whose rows are wanted. Batches end where a checkpoint is due.
+    pub(super) fn place_batch(&mut self, items: &[Item<'_>], all: bool) {
         self.placed.clear();
         self.outputs.clear();
-        let mut first = 0;
-        for Item { sequence, tokens } in items {
-            let inside = |n: usize| n.saturating_sub(first).min(tokens.len());
-            let part = inside(begin)..inside(end);
-            let last = !part.is_empty() && part.end == tokens.len();
-            self.cells.append(*sequence, &tokens[part], &mut self.placed);
-            let noted = self.outputs.last().map_or(0, |last| last + 1);
-            match self.placed.len() {
-                now if all => self.outputs.extend(noted..now),
-                now if last => self.outputs.push(now - 1),
-                _ => {}
+        for item in items {
+            let (sequence, begin) = (item.sequence, self.placed.len());
+            let owed = self.cells.owed(sequence);
+            let earlier = owed - self.open(item);
+            let most = self.checkpoints.distance(sequence, self.cells.computed(sequence));
+            let count = owed.min(self.batch - begin).min(most);
+            self.cells.place(sequence, count, &mut self.placed);
+            let end = begin + count;
+            if all {
+                self.outputs.extend((begin + earlier).min(end)..end);
+            } else if count == owed && !item.tokens.is_empty() && count > 0 {
+                self.outputs.push(end - 1);
             }
-            first += tokens.len();
+            // Rows are in the order of the items.
+            if count < owed {
+                break;
+            }
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Encoding of the inputs of a batch.
 
-use super::cells::{Cell, CellSpan, Cells, Token};
+use super::cells::{Cell, Cells, Token};
 use crate::model::{BatchGraph, MaskInputs, Window};
+use ggml_core::op::CacheMask;
 use ggml_core::{Result, TensorId};
 use half::f16;
 #[cfg(any(test, feature = "compare"))]
@@ -19,7 +20,6 @@ pub(super) struct Inputs {
     ints: Vec<i32>,
     floats: Vec<f32>,
     halves: Vec<f16>,
-    spans: Vec<CellSpan>,
 }
 
 impl Inputs {
@@ -89,23 +89,27 @@ impl Inputs {
         cells: &Cells,
         write: WriteInput<'_>,
     ) -> Result<()> {
-        let held = tokens.iter().map(|token| Some(token.at)).chain(std::iter::repeat(None));
-        self.positions(inputs.cells, cells.held(kv), write)?;
-        self.positions(inputs.tokens, held.take(count), write)
-    }
-
-    /// Writes the sequences of cells or tokens, then their positions; both are [`NOWHERE`] for free cells and
-    /// padding.
-    fn positions(
-        &mut self,
-        id: TensorId,
-        held: impl Iterator<Item = Option<Cell>> + Clone,
-        write: WriteInput<'_>,
-    ) -> Result<()> {
+        let words = CacheMask::words(cells.sequences());
         self.ints.clear();
-        self.ints.extend(held.clone().map(|at| at.map_or(NOWHERE, |at| at.sequence as i32)));
-        self.ints.extend(held.map(|at| at.map_or(NOWHERE, |at| at.position as i32)));
-        write(id, bytemuck::cast_slice(&self.ints))
+        self.ints.resize(kv, NOWHERE);
+        self.ints.resize(kv * (1 + words), 0);
+        for sequence in 0..cells.sequences() {
+            let [word, bit] = CacheMask::place(sequence);
+            for span in cells.spans(sequence) {
+                for i in 0..span.count.min(kv.saturating_sub(span.cell)) {
+                    self.ints[span.cell + i] = (span.position + i) as i32;
+                    self.ints[kv * (1 + word) + span.cell + i] |= 1 << bit;
+                }
+            }
+        }
+        write(inputs.cells, bytemuck::cast_slice(&self.ints))?;
+        let sequences = tokens.iter().map(|token| token.at.sequence as i32);
+        self.ints.clear();
+        self.ints.extend(sequences);
+        self.ints.resize(count, NOWHERE);
+        self.ints.extend(tokens.iter().map(|token| token.at.position as i32));
+        self.ints.resize(2 * count, NOWHERE);
+        write(inputs.tokens, bytemuck::cast_slice(&self.ints))
     }
 
     /// Writes a mask row for each token: 0 in the columns of the graph's cells that hold a position of the
@@ -125,11 +129,10 @@ impl Inputs {
         write: WriteInput<'_>,
     ) -> Result<()> {
         let kv = graph.shape.kv;
-        cells.spans(kv, &mut self.spans);
         self.halves.clear();
         self.halves.reserve(graph.shape.tokens * kv);
         for token in tokens {
-            add_row(&mut self.halves, kv, &self.spans, token.at, graph.causal, window);
+            add_row(&mut self.halves, kv, cells, token.at, graph.causal, window);
         }
         self.halves.resize(graph.shape.tokens * kv, f16::NEG_INFINITY);
         write(id, bytemuck::cast_slice(&self.halves))
@@ -140,7 +143,7 @@ impl Inputs {
 fn add_row(
     mask: &mut Vec<f16>,
     kv: usize,
-    spans: &[CellSpan],
+    cells: &Cells,
     at: Cell,
     causal: bool,
     window: Option<Window>,
@@ -148,15 +151,15 @@ fn add_row(
     let begin = mask.len();
     let reach = window.map_or(0..usize::MAX, |window| window.reach(at.position));
     let end = if causal { reach.end.min(at.position + 1) } else { reach.end };
-    for span in spans.iter().filter(|span| span.at.sequence == at.sequence) {
-        let first = reach.start.saturating_sub(span.at.position);
-        let count = end.saturating_sub(span.at.position).min(span.count);
+    mask.resize(begin + kv, f16::NEG_INFINITY);
+    let row = &mut mask[begin..];
+    for span in cells.spans(at.sequence) {
+        let first = reach.start.saturating_sub(span.position);
+        let count = end.saturating_sub(span.position).min(span.count).min(kv.saturating_sub(span.cell));
         if first < count {
-            mask.resize(begin + span.cell + first, f16::NEG_INFINITY);
-            mask.resize(begin + span.cell + count, f16::ZERO);
+            row[span.cell + first..span.cell + count].fill(f16::ZERO);
         }
     }
-    mask.resize(begin + kv, f16::NEG_INFINITY);
 }
 
 /// Returns the inputs of a graph for the logits of all of `tokens`, with the tokens `before` them in a
@@ -194,15 +197,33 @@ mod tests {
     use ggml_core::reference::ReferenceBackend;
     use ggml_core::{DType, Graph, Source};
 
-    /// Returns three sequences with interleaved cells, some of them freed, and the tokens that are held.
+    /// Returns sequences with interleaved cells, some of them freed and some shared, in the first and the second word
+    /// of sequences, and the tokens that are held.
     fn crowd() -> (Cells, Vec<Token>) {
-        let (mut cells, mut placed) = (Cells::new(16, 3), Vec::new());
+        let (mut cells, mut placed) = (Cells::new(16, 35), Vec::new());
         for (sequence, count) in [(0, 5), (1, 3), (0, 2), (2, 4), (1, 6), (0, 4)] {
             cells.append(sequence, &[7; 6][..count], &mut placed);
         }
         cells.truncate(2, 1);
-        placed.retain(|token| cells.get(token.cell) == Some(token.at));
+        placed.retain(|token| token.at.sequence != 2 || token.at.position < 1);
+        for other in [31, 34] {
+            cells.share(0, other, 6, 6);
+            cells.append(other, &[7; 2], &mut placed);
+        }
+        cells.truncate(34, 7);
+        placed.retain(|token| token.at.sequence != 34 || token.at.position < 7);
         (cells, placed)
+    }
+
+    /// Returns the positions that each cell holds, with their sequences.
+    fn held(cells: &Cells, kv: usize) -> Vec<Vec<Cell>> {
+        let mut held = vec![Vec::new(); kv];
+        for sequence in 0..cells.sequences() {
+            for (position, &cell) in cells.of(sequence).iter().enumerate().filter(|(_, cell)| **cell < kv) {
+                held[cell].push(Cell { sequence, position });
+            }
+        }
+        held
     }
 
     /// Returns mask parameters: numbers of cells below and above those held and those that exist, causal and
@@ -218,18 +239,17 @@ mod tests {
     /// Checks that the mask computed on the device has the same bits as the mask that the host fills.
     #[test]
     fn both_masks_are_the_same() {
-        let ((cells, placed), mut spans) = (crowd(), Vec::new());
+        let (cells, placed) = crowd();
         // Two padding tokens after the tokens.
         let tokens = placed.len() + 2;
         for (kv, causal, window) in rules() {
             let mut expected = Vec::new();
-            cells.spans(kv, &mut spans);
-            placed.iter().for_each(|token| add_row(&mut expected, kv, &spans, token.at, causal, window));
+            placed.iter().for_each(|token| add_row(&mut expected, kv, &cells, token.at, causal, window));
             expected.resize(tokens * kv, f16::NEG_INFINITY);
 
             let mut graph = Graph::new();
-            let mut leaf = |name, n| graph.leaf(name, DType::I32, [n, 2, 1, 1], Source::Input).unwrap();
-            let (of_cells, of_tokens) = (leaf("cells", kv), leaf("tokens", tokens));
+            let mut leaf = |name, n, fields| graph.leaf(name, DType::I32, [n, fields, 1, 1], Source::Input).unwrap();
+            let (of_cells, of_tokens) = (leaf("cells", kv, 3), leaf("tokens", tokens, 2));
             let mask = graph.cache_mask(Window::mask(window, causal), of_cells, of_tokens).unwrap();
             graph.output(mask).unwrap();
             let (mut inputs, mut data) = (Inputs::default(), HashMap::new());
@@ -247,12 +267,12 @@ mod tests {
     /// Checks against the rule, cell by cell.
     #[test]
     fn a_row_of_a_mask_has_what_its_token_sees() {
-        let ((cells, placed), mut spans) = (crowd(), Vec::new());
+        let (cells, placed) = crowd();
         let (mut mask, mut seen) = (Vec::new(), 0);
         for (kv, causal, window) in rules() {
-            cells.spans(kv, &mut spans);
             mask.clear();
-            placed.iter().for_each(|token| add_row(&mut mask, kv, &spans, token.at, causal, window));
+            placed.iter().for_each(|token| add_row(&mut mask, kv, &cells, token.at, causal, window));
+            let held = held(&cells, kv);
             let sees = |at: Cell, c: Cell| {
                 let later = c.position > at.position;
                 let near = match window {
@@ -262,9 +282,8 @@ mod tests {
                 };
                 c.sequence == at.sequence && !(causal && later) && near
             };
-            let expected = placed
-                .iter()
-                .flat_map(|token| (0..kv).map(|cell| cells.get(cell).is_some_and(|c| sees(token.at, c))));
+            let expected =
+                placed.iter().flat_map(|token| held.iter().map(|all| all.iter().any(|&c| sees(token.at, c))));
             let expected: Vec<bool> = expected.collect();
             seen += expected.iter().filter(|&&seen| seen).count();
             let is_zero = |x: &f16| {

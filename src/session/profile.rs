@@ -55,8 +55,8 @@ fn median(samples: &mut [f64]) -> f64 {
 
 impl Session {
     /// Measures the steps of the batch that would append `tokens` to sequence 0: `passes` times step by step,
-    /// and as many times the whole batch as in normal operation. Sequence 0 is left unchanged; with recurrent
-    /// state it is left empty.
+    /// and as many times the whole batch as in normal operation. Sequence 0 is left unchanged, see
+    /// [`Session::truncate`] for recurrent state.
     ///
     /// # Errors
     /// Errors of [`Session::batch`]; [`Error::InvalidArgument`] for more tokens than a batch has
@@ -72,11 +72,16 @@ impl Session {
         }
         let items = [Item { sequence: 0, tokens }];
         self.check(&items)?;
+        self.catch_up(0)?;
+        self.keep_checkpoint(0)?;
         let position = self.position();
-        self.assign_cells(&items, 0, tokens.len(), false);
+        self.placed.clear();
+        self.cells.append(0, tokens, &mut self.placed);
+        self.outputs.clear();
+        self.outputs.push(tokens.len() - 1);
         let profile = self.profile_placed(want, passes);
-        self.cells.truncate(0, if self.recurrent() { 0 } else { position });
-        profile
+        let back = self.truncate(0, position);
+        profile.and_then(|profile| back.map(|()| profile))
     }
 
     /// Returns the logits after each of these tokens, appended to sequence 0. The program is the one of
@@ -86,10 +91,13 @@ impl Session {
     pub(crate) fn rows_step_by_step(&mut self, tokens: &[u32], want: Want) -> Result<Vec<f32>> {
         let items = [Item { sequence: 0, tokens }];
         self.check(&items)?;
+        self.catch_up(0)?;
+        self.keep_checkpoint(0)?;
         let (model, position) = (self.model.clone(), self.position());
         self.results.begin(want, model.hparams());
-        for begin in (0..tokens.len()).step_by(self.batch) {
-            self.assign_cells(&items, begin, tokens.len().min(begin + self.batch), true);
+        self.cells.extend(0, tokens);
+        while self.cells.owed(0) > 0 {
+            self.place_batch(&items, true);
             let shape = self.shape(self.placed.len(), self.outputs.len(), want);
             let graph = model.file().graph(&shape)?;
             let (mut program, steps) =
@@ -98,7 +106,7 @@ impl Session {
             (0..steps.len()).try_for_each(|step| program.run_step(step).map(|_| ()))?;
             self.results.read(&graph, &self.outputs, &mut |id, out| program.read(id, out))?;
         }
-        self.cells.truncate(0, if self.recurrent() { 0 } else { position });
+        self.truncate(0, position)?;
         Ok(self.rows().values().to_vec())
     }
 

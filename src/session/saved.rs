@@ -1,8 +1,8 @@
 //! Saved sessions: the state of a computed sequence as bytes.
 //!
 //! The bytes are `DIPTYCHS`, the version and the length of the header (u32, little-endian), the header
-//! (JSON), the tokens of the sequence (u32), then for each state tensor the rows of the sequence's positions
-//! in their order, or its block of recurrent state if it has positions. They depend neither on the cells that
+//! (JSON), the tokens of the sequence (u32), then for each state tensor the rows of the sequence's computed
+//! positions in their order, or its block of recurrent state if it has such positions. They depend neither on the cells that
 //! held the positions nor on other sequences. The header identifies the model for which the state is valid by
 //! a hash of its hyperparameters and tensors, see [`ModelFile::identity`](crate::model::ModelFile::identity).
 
@@ -14,7 +14,7 @@ use ggml_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 const MAGIC: &[u8; 8] = b"DIPTYCHS";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// Subject of error messages.
 const SAVED: &str = "saved session";
@@ -28,6 +28,8 @@ struct Header {
     cache: String,
     /// Number of saved positions.
     position: usize,
+    /// Number of computed positions; the tokens after them have no state yet.
+    computed: usize,
     /// Maximum number of positions of a sequence, if its state depends on it.
     context: Option<usize>,
     /// Layouts of the state tensors.
@@ -58,7 +60,7 @@ impl Session {
     /// [`Error::InvalidArgument`] if there is no such sequence; errors of the backend while it reads the
     /// cache.
     pub fn save_sequence(&self, sequence: usize) -> Result<Vec<u8>> {
-        let header = self.header(self.position_of(sequence)?)?;
+        let header = self.header(self.position_of(sequence)?, self.cells.computed(sequence))?;
         let text = serde_json::to_vec(&header).map_err(|e| Error::argument(SAVED, e, ""))?;
         let mut bytes = MAGIC.to_vec();
         bytes.extend(VERSION.to_le_bytes());
@@ -68,7 +70,7 @@ impl Session {
         let cells = self.cells.of(sequence);
         for (tensor, layout) in self.layouts.iter().enumerate() {
             let begin = bytes.len();
-            bytes.resize(begin + layout.length(header.position), 0);
+            bytes.resize(begin + layout.length(header.computed), 0);
             let out = &mut bytes[begin..];
             match layout.kind {
                 _ if out.is_empty() => {}
@@ -89,10 +91,11 @@ impl Session {
     /// empty, the others are unchanged.
     pub fn restore_sequence(&mut self, sequence: usize, bytes: &[u8]) -> Result<()> {
         self.check_sequence(sequence)?;
-        let (tokens, data) = self.checked(bytes)?;
+        let (tokens, computed, data) = self.checked(bytes)?;
         self.ahead.wait_in_flight()?;
-        self.cells.truncate(sequence, 0);
-        self.cells.append(sequence, &tokens, &mut Vec::new());
+        self.truncate(sequence, 0)?;
+        self.cells.extend(sequence, &tokens);
+        self.cells.place(sequence, computed, &mut Vec::new());
         let written = self.scatter(sequence, &self.cells.of(sequence), data);
         if written.is_err() {
             self.cells.truncate(sequence, 0);
@@ -100,8 +103,9 @@ impl Session {
         written
     }
 
-    /// Returns the tokens and the state of a saved sequence, after checking that it fits this session.
-    fn checked<'a>(&self, bytes: &'a [u8]) -> Result<(Vec<u32>, &'a [u8])> {
+    /// Returns the tokens of a saved sequence, the number of those that are computed, and their state, after checking
+    /// that it fits this session.
+    fn checked<'a>(&self, bytes: &'a [u8]) -> Result<(Vec<u32>, usize, &'a [u8])> {
         let wrong = |found: String, expected: String| Err(Error::argument(SAVED, found, expected));
         let truncated = || Error::argument(SAVED, "truncated, or followed by other bytes", "");
         let foreign = || Error::argument(SAVED, "not a saved session", "");
@@ -113,7 +117,7 @@ impl Session {
         let (length, rest) = number(rest).ok_or_else(truncated)?;
         let (text, rest) = rest.split_at_checked(length as usize).ok_or_else(truncated)?;
         let saved: Header = json::read(text).map_err(|e| Error::argument(SAVED, e, "a header"))?;
-        let mine = self.header(saved.position)?;
+        let mine = self.header(saved.position, saved.computed)?;
         if saved.model != mine.model {
             return wrong("state of another model".into(), "the state of this model".into());
         }
@@ -124,6 +128,12 @@ impl Session {
             return wrong(
                 format!("{} positions", saved.position),
                 format!("at most {}, the context", self.context),
+            );
+        }
+        if saved.computed > saved.position {
+            return wrong(
+                format!("{} computed positions", saved.computed),
+                format!("at most {}, those that there are", saved.position),
             );
         }
         if saved.parts != mine.parts {
@@ -145,20 +155,21 @@ impl Session {
                 format!("below {vocabulary}, the size of the vocabulary"),
             );
         }
-        let length = |layout: &StateLayout| layout.length(saved.position);
+        let length = |layout: &StateLayout| layout.length(saved.computed);
         if data.len() != self.layouts.iter().map(length).sum::<usize>() {
             return Err(truncated());
         }
-        Ok((tokens, data))
+        Ok((tokens, saved.computed, data))
     }
 
-    /// Returns the header for `position` positions.
-    fn header(&self, position: usize) -> Result<Header> {
+    /// Returns the header for `position` positions, of which `computed` have state.
+    fn header(&self, position: usize, computed: usize) -> Result<Header> {
         let depends = matches!(self.model.hparams().scaling, RopeScaling::LongRope { .. });
         Ok(Header {
             model: self.model.file().identity()?,
             cache: self.cache.to_string(),
             position,
+            computed,
             context: depends.then_some(self.context),
             parts: self.layouts.clone(),
         })

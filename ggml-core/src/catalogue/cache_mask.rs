@@ -2,20 +2,27 @@
 
 use super::case::{Case, Fill};
 use crate::dtype::DType;
+use crate::error::Error;
 use crate::op::CacheMask;
 
-/// Contents of `n` cells, some of them free: sequences (interleaved in groups of five), then positions.
+/// Contents of `n` cells, some of them free: positions, then words of sequences. The sequences are interleaved in
+/// groups of five. One cell in seven is held by all of them, as those of a shared prefix are.
 fn cells(n: usize, sequences: usize) -> Fill {
+    let words = CacheMask::words(sequences);
     let mut lengths = vec![0; sequences];
-    let (mut of, mut at) = (Vec::new(), Vec::new());
+    let (mut at, mut holders) = (Vec::new(), vec![vec![0u32; n]; words]);
     for i in 0..n {
         let sequence = i / 5 % sequences;
         let free = i % 11 == 7;
-        of.push(if free { -1.0 } else { sequence as f32 });
-        at.push(if free { 0.0 } else { lengths[sequence] as f32 });
+        let held = if i % 7 == 3 { 0..sequences } else { sequence..sequence + 1 };
+        for [word, bit] in held.filter(|_| !free).map(CacheMask::place) {
+            holders[word][i] |= 1 << bit;
+        }
+        at.push(if free { -1.0 } else { lengths[sequence] as f32 });
         lengths[sequence] += usize::from(!free);
     }
-    Fill::Values([of, at].concat())
+    at.extend(holders.concat().into_iter().map(|word| word as i32 as f32));
+    Fill::Values(at)
 }
 
 /// Contents of `n` tokens: sequences, then positions. Tokens lie from the beginning of their sequence to
@@ -36,12 +43,14 @@ pub(super) fn cases() -> Vec<Case> {
         let window = op.window.map_or(String::new(), |size| format!(", window={size}{chunks}"));
         cases.push(Case::new(format!("CACHE_MASK({name}kv={kv}, tokens={n}{causal}{window})"), |g, c| {
             let [cells, tokens] = fills;
-            let cells = c.leaf(g, "cells", DType::I32, [kv, 2, 1, 1], cells)?;
+            let Fill::Values(values) = &cells else { return Err(Error::argument("cells", "no values", "")) };
+            let fields = values.len() / kv;
+            let cells = c.leaf(g, "cells", DType::I32, [kv, fields, 1, 1], cells)?;
             let tokens = c.leaf(g, "tokens", DType::I32, [n, 2, 1, 1], tokens)?;
             g.cache_mask(op, cells, tokens)
         }));
     };
-    for (kv, n, sequences) in [(1, 1, 1), (8, 3, 1), (37, 5, 2), (256, 33, 3), (1032, 9, 1), (2050, 4, 4)] {
+    for (kv, n, sequences) in [(1, 1, 1), (8, 3, 1), (37, 5, 2), (256, 33, 3), (1032, 9, 1), (2050, 4, 4), (200, 70, 33), (203, 9, 65)] {
         for causal in [true, false] {
             for (window, chunked) in [(None, false), (Some(7), false), (Some(16), true)] {
                 let op = CacheMask { causal, window, chunked };
@@ -74,7 +83,11 @@ pub(super) fn cases() -> Vec<Case> {
         let windows = windows.into_iter().map(|window| (window, false));
         let chunks = [1, 128, 3_000_000_000].map(|size| (Some(size), true));
         for (window, chunked) in windows.chain(chunks) {
-            let fills = [(); 2].map(|()| Fill::Values(places.clone()));
+            // As tokens: sequences, then positions. As cells: positions, then the sequences as bits.
+            let (sequences, positions) = places.split_at(8);
+            let holders = sequences.iter().map(|&x| if x < 0.0 { 0.0 } else { 1.0 });
+            let held = positions.iter().copied().chain(holders).collect();
+            let fills = [Fill::Values(held), Fill::Values(places.clone())];
             add("largest positions, ".into(), CacheMask { causal, window, chunked }, [8, 8], fills);
         }
     }

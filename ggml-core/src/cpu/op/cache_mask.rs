@@ -40,30 +40,31 @@ impl Kernel for CacheMaskKernel {
     fn run(&self, run: &Execution<'_>, args: Args<'_>) {
         let Args { src: [Some(cells), Some(tokens), ..], mut out, .. } = args else { return };
         let [kv, n, ..] = out.ne();
-        let [sequences, positions] = [0, 1].map(|i| cells.row::<i32>([i, 0, 0]));
+        let (positions, words) = (cells.row::<i32>([0, 0, 0]), cells.ne()[1] - 1);
         let rows = (4096 / kv.max(1)).max(1);
         out.for_each_tile(run, [kv, rows, 1, 1], kv * n / 4, |tile| {
             for i in tile.rows() {
                 let row = tile.row::<u16>(i);
                 let [sequence, position] = [0, 1].map(|field| tokens.at::<i32>([i[0], field, 0, 0]));
-                if sequence < 0 || position < 0 {
+                let [word, bit] = CacheMask::place(usize::try_from(sequence).unwrap_or(usize::MAX));
+                if position < 0 || word >= words {
                     row.fill(HIDDEN);
                     continue;
                 }
-                let seen = self.seen(position);
-                dispatch(run.detected(), Row { row, sequences, positions, sequence, seen });
+                let holders = cells.row::<i32>([1 + word, 0, 0]);
+                dispatch(run.detected(), Row { row, holders, positions, bit, seen: self.seen(position) });
             }
         });
     }
 }
 
-/// Mask row of a token: the token's sequence, the positions that it attends to, and the cells' sequences and
-/// positions.
+/// Mask row of a token: the word of the cells' sequences with the token's sequence and its bit there, the positions
+/// of the cells, and those that the token attends to.
 struct Row<'a> {
     row: &'a mut [u16],
-    sequences: &'a [i32],
+    holders: &'a [i32],
     positions: &'a [i32],
-    sequence: i32,
+    bit: usize,
     seen: [i32; 2],
 }
 
@@ -73,8 +74,8 @@ impl Job for Row<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         let [first, last] = self.seen;
-        for ((out, &of), &at) in self.row.iter_mut().zip(self.sequences).zip(self.positions) {
-            let sees = (of == self.sequence) & (at >= first) & (at <= last);
+        for ((out, &holders), &at) in self.row.iter_mut().zip(self.holders).zip(self.positions) {
+            let sees = (holders >> self.bit & 1 == 1) & (at >= first) & (at <= last);
             *out = if sees { 0 } else { HIDDEN };
         }
     }

@@ -16,6 +16,8 @@ pub struct CacheMaskParams {
     pub kv: u32,
     /// Number of tokens.
     pub tokens: u32,
+    /// Words of each cell's sequences.
+    pub words: u32,
     /// 1 if a token attends to no position after its own.
     pub causal: u32,
     /// Length of the window in positions, at most [`CacheMaskParams::ALL`].
@@ -41,10 +43,12 @@ impl CacheMaskParams {
         let d = graph.tensor(node);
         let Some(Op::CacheMask(op)) = d.op() else { return Err(wrong(d)) };
         let [kv, tokens, ..] = extents(d)?;
+        let [_, fields, ..] = extents(graph.tensor(d.src()[0]))?;
         let window = op.window.and_then(|size| u32::try_from(size).ok());
         Ok(CacheMaskParams {
             kv,
             tokens,
+            words: fields - 1,
             causal: op.causal.into(),
             window: window.map_or(Self::ALL, |size| size.min(Self::ALL)),
             chunked: op.chunked.into(),
