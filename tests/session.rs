@@ -264,7 +264,7 @@ fn a_saved_session_that_does_not_fit_is_refused() {
     refused(&mut model_a.session(&half).unwrap(), &saved, "F32");
     let mut old = saved.clone();
     old[8] = 1;
-    refused(&mut a, &old, "version 1; expected 3");
+    refused(&mut a, &old, "version 1; expected 4");
     for end in [0, 4, 8, 12, 20, saved.len() - 1] {
         assert!(a.restore(&saved[..end]).is_err(), "{end}");
     }

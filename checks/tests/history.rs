@@ -25,7 +25,7 @@ fn options(sequences: usize) -> SessionOptions {
 }
 
 /// A tiny model; one with recurrent layers has an attention layer too, if its architecture has them.
-fn tiny_model(architecture: &str, backend: &std::sync::Arc<dyn diptych::Backend>) -> Model {
+fn tiny_model(architecture: &str, backend: &std::sync::Arc<dyn diptych::ggml::backend::Backend>) -> Model {
     let mut shape = tiny(architecture, DType::F16);
     if let Some(recurrent) = &mut shape.recurrent {
         recurrent.layers = vec![true, false];
@@ -131,7 +131,7 @@ fn an_edited_chat_computes_little() {
             let common = held.iter().zip(&tokens).take_while(|(a, b)| a == b).count().min(tokens.len() - 1);
             let (got, computed) = turn(&mut session, &tokens);
             let least = tokens.len() - common;
-            let distance = if model.hparams().recurrent.is_some() { EVERY } else { 1 };
+            let distance = if architecture != "qwen3" { EVERY } else { 1 };
             let range = least..least + distance;
             assert!(range.contains(&computed), "{architecture}, turn {seed}: {computed} of {range:?}");
             fresh.reset();
@@ -148,7 +148,13 @@ fn memory_of_checkpoints_is_bounded() {
     let mut fresh = model.session(&options(1)).expect("a session");
     let tokens = text(0, 150);
     let wanted = fresh.prefill(&tokens[..71]).expect("a prompt");
-    let owed = [1 << 30, 40_000, 0].map(|memory| {
+    // A saved position has its own rows and the recurrent state; the header is small.
+    let [two, one] = [2, 1].map(|n| {
+        fresh.truncate(0, n).expect("an earlier position");
+        fresh.catch_up(0).expect("tokens");
+        fresh.save().expect("a sequence").len() as u64
+    });
+    let owed = [1 << 30, 9 * (2 * one - two), 0].map(|memory| {
         let mut session = model.session(&options(1).with_checkpoint_memory(memory)).expect("a session");
         session.prefill(&tokens).expect("a prompt");
         session.truncate(0, 70).expect("an earlier position");

@@ -67,7 +67,7 @@ pub(crate) struct Cells {
     first: usize,
     /// Upper bound: no cell from this one on is held.
     end: usize,
-    /// Number of changes so far.
+    /// Number of changes so far; cells for tokens that a sequence has already are none.
     changes: u64,
 }
 
@@ -146,7 +146,6 @@ impl Cells {
     /// cell for each token, because no sequence exceeds `context` positions.
     pub(super) fn place(&mut self, sequence: usize, count: usize, placed: &mut Vec<Token>) {
         let Some(own) = self.sequences.get_mut(sequence) else { return };
-        self.changes += 1;
         let free = self.holders.iter_mut().enumerate().skip(self.first).filter(|(_, holders)| **holders == 0);
         let begin = own.computed();
         for ((position, &id), (cell, holders)) in
