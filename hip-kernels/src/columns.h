@@ -32,7 +32,7 @@ template <int D> DEVICE void store_column(float *column, u32 part, u32 end, cons
 // their lengths.
 template <u32 THREADS = COLUMN_THREADS, class P> DEVICE void zero_others(const i32 *runs, float *d, const P &p) {
     for (u32 t = thread_id(); t < p.tokens; t += THREADS) {
-        if (slot_of(runs, p.slots, t, p.tokens) < p.slots) continue;
+        if (slot_of(runs, p.slots, t, p.tokens, p.run_fields) < p.slots) continue;
         float *row = d + ((u64)t * p.heads[1] + group_y()) * p.d[1];
         for (u32 i = 0; i < p.d[1]; i++) row[i] = 0.0f;
     }

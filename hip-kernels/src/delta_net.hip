@@ -43,7 +43,7 @@ template <int D> DEVICE void delta_net(DELTA_OPERANDS) {
     }
     u32 column = group_x() * Columns<D>::COUNT + thread_id() / LANES, part = thread_id() % LANES * 8;
     if (column >= p.d[1]) return;
-    Run run = run_of(runs, slot, p.tokens);
+    Run run = run_of(runs, slot, p.tokens, p.run_fields);
 
     // The new state is stored after the rows of tokens, in the layout of the old one.
     u64 place = (((u64)slot * p.heads[1] + head) * p.d[1] + column) * p.d[0];
@@ -53,6 +53,8 @@ template <int D> DEVICE void delta_net(DELTA_OPERANDS) {
                       v + p.off[2] + head * p.nbv[0] + column, g + p.off[3] + head, beta + p.off[4] + head,
                       p.nbq[1], p.nbk[1], p.nbv[1], p.heads[1], part, p.d[0]};
     u64 row = (u64)p.heads[1] * p.d[1];
+    float *kept = d + p.tokens * row + place;
+    if (run.kept == 0) store_column<D>(kept, part, p.d[0], s);
     if (run.count > 0) {
         DeltaToken next = in.token<D>(run.first);
         NO_UNROLL for (u32 t = run.first; t < run.first + run.count; t++) {
@@ -74,9 +76,9 @@ template <int D> DEVICE void delta_net(DELTA_OPERANDS) {
             UNROLL for (int i = 0; i < 8; i++) s[i] = mad(key[i], delta, s[i]);
             float sum = lanes_reduce<Sum, LANES>(dot8(s, query));
             if (part == 0) d[t * row + head * p.d[1] + column] = sum * of_query;
+            if (t + 1 == run.first + run.kept) store_column<D>(kept, part, p.d[0], s);
         }
     }
-    store_column<D>(d + p.tokens * row + place, part, p.d[0], s);
 }
 
 #define DELTA_NET(name, D) \

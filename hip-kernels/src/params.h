@@ -249,6 +249,7 @@ struct SsmConvParams {
     u32 tokens;
     u32 taps;
     u32 slots;
+    u32 run_fields;
     u32 nb0;
     u32 off[5];
 };
@@ -258,6 +259,7 @@ struct DeltaNetParams {
     u32 heads[2];
     u32 tokens;
     u32 slots;
+    u32 run_fields;
     u32 nbq[2];
     u32 nbk[2];
     u32 nbv[2];
@@ -272,6 +274,7 @@ struct ConvParams {
     u32 tokens;
     u32 taps;
     u32 slots;
+    u32 run_fields;
     u32 nb0;
     u32 op;
     u32 bias;
@@ -283,6 +286,7 @@ struct SsmScanParams {
     u32 heads[2];
     u32 tokens;
     u32 slots;
+    u32 run_fields;
     u32 nbx[2];
     u32 nbb[2];
     u32 nbc[2];

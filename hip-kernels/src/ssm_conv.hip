@@ -30,10 +30,10 @@ ssm_conv(const float *x, const float *w, const float *state, const i32 *runs, fl
     runs += p.off[3];
     u32 kept = p.taps - 1, of_state = row - p.tokens;
     bool is_token = row < p.tokens;
-    u32 slot = is_token ? slot_of(runs, p.slots, row, p.tokens) : of_state / kept;
+    u32 slot = is_token ? slot_of(runs, p.slots, row, p.tokens, p.run_fields) : of_state / kept;
     float sum = 0.0f;
     if (slot < p.slots) {
-        Run run = run_of(runs, slot, p.tokens);
+        Run run = run_of(runs, slot, p.tokens, p.run_fields);
         Inputs in = {x + p.off[0] + channel, state + p.off[2] + (u64)slot * kept * p.channels + channel, run, p.nb0,
                      p.channels, p.taps};
         if (is_token) {
@@ -41,7 +41,7 @@ ssm_conv(const float *x, const float *w, const float *state, const i32 *runs, fl
             w += p.off[1] + (u64)channel * p.taps;
             for (u32 i = 0; i < p.taps; i++) sum = mad(w[i], in.at(first + (i32)i), sum);
         } else {
-            sum = in.at((i32)(run.count + of_state - slot * kept) - (i32)kept);
+            sum = in.at((i32)(run.kept + of_state - slot * kept) - (i32)kept);
         }
     }
     d[p.off[4] + (u64)row * p.channels + channel] = sum;
@@ -72,7 +72,7 @@ DEVICE void keep_state(const Inputs &in, float *state) {
     u32 kept = in.taps - 1;
     float fresh[CONV_TAPS - 1];
     UNROLL for (u32 i = 0; i < CONV_TAPS - 1; i++) {
-        if (i < kept) fresh[i] = in.at((i32)(in.run.count + i) - (i32)kept);
+        if (i < kept) fresh[i] = in.at((i32)(in.run.kept + i) - (i32)kept);
     }
     UNROLL for (u32 i = 0; i < CONV_TAPS - 1; i++) {
         if (i < kept) state[(u64)i * in.channels] = fresh[i];
@@ -95,16 +95,16 @@ conv(const float *x, const float *w, const i32 *runs, const float *bias, float *
     float add = p.bias ? bias[p.off[3] + channel] : 0.0f;
     u64 slot_size = (u64)kept * p.channels;
 
-    u32 slot = slot_of(runs, p.slots, begin, p.tokens);
-    Run run = slot < p.slots ? run_of(runs, slot, p.tokens) : Run{0, 0, 0};
+    u32 slot = slot_of(runs, p.slots, begin, p.tokens, p.run_fields);
+    Run run = slot < p.slots ? run_of(runs, slot, p.tokens, p.run_fields) : Run{0, 0, 0, 0};
     if (begin - run.first >= kept && run.first + run.count >= begin + CONV_TOKENS) {
         conv_tokens(x + (u64)begin * p.nb0, w, d + (u64)begin * p.channels, p, add);
         return;
     }
     Inputs in = {x, state, run, p.nb0, p.channels, p.taps};
     NO_UNROLL for (u32 token = begin; token < minimum(end + kept, p.tokens); token++) {
-        slot = slot_of(runs, p.slots, token, p.tokens);
-        in.run = slot < p.slots ? run_of(runs, slot, p.tokens) : Run{token, 0, 0};
+        slot = slot_of(runs, p.slots, token, p.tokens, p.run_fields);
+        in.run = slot < p.slots ? run_of(runs, slot, p.tokens, p.run_fields) : Run{token, 0, 0, 0};
         u32 owner = token - in.run.first < kept ? in.run.first : token;
         if (owner < begin || owner >= end) continue;
         float sum = 0.0f;
@@ -116,7 +116,7 @@ conv(const float *x, const float *w, const i32 *runs, const float *bias, float *
         d[(u64)token * p.channels] = activation(p.op, p.bias ? sum + add : sum);
     }
     NO_UNROLL for (slot = 0; slot < p.slots; slot++) {
-        in.run = run_of(runs, slot, p.tokens);
+        in.run = run_of(runs, slot, p.tokens, p.run_fields);
         if (in.run.count == 0 || in.run.first < begin || in.run.first >= end) continue;
         in.state = state + slot * slot_size;
         keep_state(in, state + slot * slot_size);

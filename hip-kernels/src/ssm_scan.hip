@@ -42,7 +42,7 @@ template <int D> DEVICE void ssm_scan(SCAN_OPERANDS) {
     }
     u32 channel = group_x() * Columns<D>::COUNT + thread_id() / LANES, part = thread_id() % LANES * 8;
     if (channel >= p.d[1]) return;
-    Run run = run_of(runs, slot, p.tokens);
+    Run run = run_of(runs, slot, p.tokens, p.run_fields);
 
     // The new state is stored after the rows of tokens, in the layout of the old one.
     u64 place = (((u64)slot * p.heads[1] + head) * p.d[1] + channel) * p.d[0];
@@ -51,6 +51,8 @@ template <int D> DEVICE void ssm_scan(SCAN_OPERANDS) {
     ScanInputs in = {x + p.off[0] + head * p.nbx[0] + channel, dt + p.off[1] + head, b + p.off[3] + group * p.nbb[0],
                      c + p.off[4] + group * p.nbc[0], p.nbx[1], p.nbb[1], p.nbc[1], p.heads[1], part, p.d[0]};
     u64 row = (u64)p.heads[1] * p.d[1];
+    float *kept = d + p.tokens * row + place;
+    if (run.kept == 0) store_column<D>(kept, part, p.d[0], s);
     if (run.count > 0) {
         float rate = a[p.off[2] + head];
         ScanToken next = in.token<D>(run.first);
@@ -64,9 +66,9 @@ template <int D> DEVICE void ssm_scan(SCAN_OPERANDS) {
             UNROLL for (int i = 0; i < 8; i++) s[i] = mad(to[i], input, s[i] * decay);
             float sum = lanes_reduce<Sum, LANES>(dot8(s, from));
             if (part == 0) d[t * row + head * p.d[1] + channel] = sum;
+            if (t + 1 == run.first + run.kept) store_column<D>(kept, part, p.d[0], s);
         }
     }
-    store_column<D>(d + p.tokens * row + place, part, p.d[0], s);
 }
 
 #define SSM_SCAN(name, D) \

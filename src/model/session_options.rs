@@ -107,7 +107,8 @@ impl SessionOptions {
     pub(crate) fn check(&self, hparams: &Hparams) -> Result<()> {
         let (context, sequences) = (self.room(hparams), self.sequences);
         let [batch, every] = [self.batch, self.checkpoint_every].map(|n| n.unwrap_or(1));
-        let extents = [("context", context), ("sequences", sequences), ("batch", batch), ("checkpoint_every", every)];
+        let extents =
+            [("context", context), ("sequences", sequences), ("batch", batch), ("checkpoint_every", every)];
         for (what, value) in extents {
             if value == 0 {
                 return Err(Error::argument(what, value, "at least 1"));

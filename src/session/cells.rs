@@ -76,8 +76,7 @@ impl Cells {
     pub(super) fn new(context: usize, sequences: usize) -> Cells {
         // Allocate now, so that appending tokens later does not. A single sequence has one span.
         let spans = if sequences == 1 { 1 } else { context };
-        let sequence =
-            |_| Sequence { tokens: Vec::with_capacity(context), spans: Vec::with_capacity(spans) };
+        let sequence = |_| Sequence { tokens: Vec::with_capacity(context), spans: Vec::with_capacity(spans) };
         let holders = vec![0; context * sequences];
         Cells { holders, sequences: (0..sequences).map(sequence).collect(), first: 0, end: 0, changes: 0 }
     }
@@ -318,7 +317,10 @@ mod tests {
         append(&mut cells, 0, &[5]);
         append(&mut cells, 2, &[9]);
         cells.share(0, 2, 5, 4);
-        assert_eq!((cells.of(2), cells.tokens(2), cells.owed(2)), (vec![0, 1, 2, 3], &[1, 2, 3, 4, 5][..], 1));
+        assert_eq!(
+            (cells.of(2), cells.tokens(2), cells.owed(2)),
+            (vec![0, 1, 2, 3], &[1, 2, 3, 4, 5][..], 1)
+        );
         // Cell 7 was freed and is used again; what one appends is its own.
         let mut placed = Vec::new();
         cells.append(2, &[6], &mut placed);

@@ -193,21 +193,14 @@ impl Session {
         let Some(mut memory) = self.checkpoints.memory() else { return Ok(()) };
         let read = self.wait_in_flight().and_then(|()| self.read_slots(sequence, &mut memory));
         match read {
-            Ok(()) => {
-                self.checkpoints.held.push(Checkpoint { sequence, position, state: Arc::new(memory) })
-            }
+            Ok(()) => self.checkpoints.held.push(Checkpoint { sequence, position, state: Arc::new(memory) }),
             Err(_) => self.checkpoints.spare.push(memory),
         }
         read
     }
 
     /// Keeps a checkpoint before a call that appends `tokens` tokens to a sequence, if they are a prompt.
-    pub(super) fn keep_before_prompt(
-        &mut self,
-        sequence: usize,
-        tokens: usize,
-        want: Want,
-    ) -> Result<()> {
+    pub(super) fn keep_before_prompt(&mut self, sequence: usize, tokens: usize, want: Want) -> Result<()> {
         if tokens < PROMPT || matches!(want, Want::Hidden(_)) {
             return Ok(());
         }
@@ -217,7 +210,9 @@ impl Session {
     /// Keeps a checkpoint of a sequence if its last computed position is due for one.
     pub(super) fn keep_if_due(&mut self, sequence: usize, want: Want) -> Result<()> {
         // Layers after the wanted one have no state.
-        if matches!(want, Want::Hidden(_)) || !self.checkpoints.is_due(sequence, self.cells.computed(sequence)) {
+        if matches!(want, Want::Hidden(_))
+            || !self.checkpoints.is_due(sequence, self.cells.computed(sequence))
+        {
             return Ok(());
         }
         self.keep_checkpoint(sequence)
@@ -246,7 +241,11 @@ impl Session {
         self.wait_in_flight()?;
         if self.cells.computed(from) != position {
             let Some(last) = self.checkpoints.last(from, position) else {
-                return Err(Error::argument("checkpoint", format!("none at {position}"), "one of the sequence"));
+                return Err(Error::argument(
+                    "checkpoint",
+                    format!("none at {position}"),
+                    "one of the sequence",
+                ));
             };
             return self.write_slots(to, &last.state);
         }

@@ -130,7 +130,12 @@ impl Session {
         self.check_sequence(sequence)?;
         let owed = self.cells.owed(sequence);
         if owed > 0 {
-            self.compute_items(&[Item { sequence, tokens: &[] }], Want::Best(1), false, &mut always_continue)?;
+            self.compute_items(
+                &[Item { sequence, tokens: &[] }],
+                Want::Best(1),
+                false,
+                &mut always_continue,
+            )?;
         }
         Ok(owed)
     }

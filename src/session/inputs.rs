@@ -140,14 +140,7 @@ impl Inputs {
 }
 
 /// Appends the row of a token to a mask of `kv` columns.
-fn add_row(
-    mask: &mut Vec<f16>,
-    kv: usize,
-    cells: &Cells,
-    at: Cell,
-    causal: bool,
-    window: Option<Window>,
-) {
+fn add_row(mask: &mut Vec<f16>, kv: usize, cells: &Cells, at: Cell, causal: bool, window: Option<Window>) {
     let begin = mask.len();
     let reach = window.map_or(0..usize::MAX, |window| window.reach(at.position));
     let end = if causal { reach.end.min(at.position + 1) } else { reach.end };
@@ -248,7 +241,8 @@ mod tests {
             expected.resize(tokens * kv, f16::NEG_INFINITY);
 
             let mut graph = Graph::new();
-            let mut leaf = |name, n, fields| graph.leaf(name, DType::I32, [n, fields, 1, 1], Source::Input).unwrap();
+            let mut leaf =
+                |name, n, fields| graph.leaf(name, DType::I32, [n, fields, 1, 1], Source::Input).unwrap();
             let (of_cells, of_tokens) = (leaf("cells", kv, 3), leaf("tokens", tokens, 2));
             let mask = graph.cache_mask(Window::mask(window, causal), of_cells, of_tokens).unwrap();
             graph.output(mask).unwrap();

@@ -50,7 +50,16 @@ pub(super) fn cases() -> Vec<Case> {
             g.cache_mask(op, cells, tokens)
         }));
     };
-    for (kv, n, sequences) in [(1, 1, 1), (8, 3, 1), (37, 5, 2), (256, 33, 3), (1032, 9, 1), (2050, 4, 4), (200, 70, 33), (203, 9, 65)] {
+    for (kv, n, sequences) in [
+        (1, 1, 1),
+        (8, 3, 1),
+        (37, 5, 2),
+        (256, 33, 3),
+        (1032, 9, 1),
+        (2050, 4, 4),
+        (200, 70, 33),
+        (203, 9, 65),
+    ] {
         for causal in [true, false] {
             for (window, chunked) in [(None, false), (Some(7), false), (Some(16), true)] {
                 let op = CacheMask { causal, window, chunked };

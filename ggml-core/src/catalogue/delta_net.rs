@@ -1,6 +1,7 @@
 //! Test cases of GATED_DELTA_NET.
 
 use super::case::{Case, Fill};
+use super::ssm_conv::leaf_of_runs;
 use crate::dtype::DType;
 use std::ops::Range;
 
@@ -11,6 +12,8 @@ struct Recurrence {
     value: [usize; 2],
     tokens: usize,
     runs: Vec<[usize; 3]>,
+    /// Tokens of each run that are no drafts.
+    kept: &'static [usize],
     gate: Fill,
     beta: Fill,
     /// Elements of q, k and v with other values.
@@ -27,7 +30,7 @@ impl Recurrence {
         runs: Vec<[usize; 3]>,
     ) -> Recurrence {
         let (gate, beta) = (Fill::Uniform(-1.5, 0.0), Fill::Uniform(0.0, 1.0));
-        Recurrence { name, key, value, tokens, runs, gate, beta, patches: Vec::new() }
+        Recurrence { name, key, value, tokens, runs, kept: &[], gate, beta, patches: Vec::new() }
     }
 }
 
@@ -53,8 +56,7 @@ fn case(s: Recurrence) -> Case {
         let gate = c.leaf(g, "g", DType::F32, [heads_v, tokens, 1, 1], s.gate)?;
         let beta = c.leaf(g, "beta", DType::F32, [heads_v, tokens, 1, 1], s.beta)?;
         let state = c.leaf(g, "state", DType::F32, [d_k, d_v, heads_v, slots], Fill::Uniform(-0.1, 0.1))?;
-        let values = Fill::Values(s.runs.iter().flatten().map(|&n| n as f32).collect());
-        let runs = c.leaf(g, "runs", DType::I32, [3, slots, 1, 1], values)?;
+        let runs = leaf_of_runs(g, c, &s.runs, s.kept)?;
         g.gated_delta_net(1.0 / (d_k as f32).sqrt(), [q, k, v, gate, beta, state, runs])
     })
 }
@@ -74,7 +76,18 @@ pub(super) fn cases() -> Vec<Case> {
         shape("long keys", [256, 1], [64, 1], 4, one(4, 3)),
         shape("several slots", [32, 2], [32, 4], 9, vec![[5, 2, 1], [0, 0, 9], [0, 5, 0], [7, 1, 40]]),
     ];
-    [few, chunk_cases()].concat()
+    let drafts = |kept, s| case(Recurrence { kept, ..s });
+    let with_drafts = vec![
+        drafts(&[4], Recurrence::new("no draft", [64, 1], [64, 2], 4, one(4, 3))),
+        drafts(&[1], Recurrence::new("two drafts of three", [128, 2], [128, 4], 3, one(3, 0))),
+        drafts(&[0], Recurrence::new("drafts alone", [256, 1], [64, 1], 5, one(5, 2))),
+        drafts(&[0], Recurrence::new("drafts alone, first", [32, 1], [40, 1], 2, one(2, 0))),
+        drafts(&[7, 0, 25], {
+            let runs = vec![[30, 10, 1], [0, 0, 9], [0, 30, 0]];
+            Recurrence::new("drafts behind many tokens", [128, 1], [32, 2], 41, runs)
+        }),
+    ];
+    [few, with_drafts, chunk_cases()].concat()
 }
 
 /// Cases about chunks of 32 tokens: runs that end before, at and after a chunk's end, gates that are closed

@@ -1,17 +1,28 @@
 //! Test cases of SSM_SCAN.
 
 use super::case::{Case, Fill};
+use super::ssm_conv::leaf_of_runs;
 use crate::dtype::DType;
 
 /// Creates a case: `[n, groups]`, `[d, heads]`, tokens and runs.
 type Scan = (&'static str, [usize; 2], [usize; 2], usize, Vec<[usize; 3]>);
 
 fn case(scan: Scan) -> Case {
-    with(scan, Fill::Uniform(-4.0, 2.0), &[])
+    drafts(scan, &[])
+}
+
+/// Creates a case with the tokens of each run that are no drafts.
+fn drafts(scan: Scan, kept: &'static [usize]) -> Case {
+    with(scan, kept, Fill::Uniform(-4.0, 2.0), &[])
 }
 
 /// Creates a case with a fill of `dt`, and NaN in some elements of x, b and c.
-fn with((name, [n, groups], [d, heads], tokens, runs): Scan, steps: Fill, nan: &[usize]) -> Case {
+fn with(
+    (name, [n, groups], [d, heads], tokens, runs): Scan,
+    kept: &'static [usize],
+    steps: Fill,
+    nan: &[usize],
+) -> Case {
     let slots = runs.len();
     let name =
         format!("SSM_SCAN({name}: b=[{n}, {groups}], x=[{d}, {heads}], tokens={tokens}, slots={slots})");
@@ -29,8 +40,7 @@ fn with((name, [n, groups], [d, heads], tokens, runs): Scan, steps: Fill, nan: &
         let dt = c.leaf(g, "dt", DType::F32, [heads, tokens, 1, 1], steps)?;
         let a = c.leaf(g, "a", DType::F32, [1, heads, 1, 1], Fill::Uniform(-2.0, -0.1))?;
         let state = c.leaf(g, "state", DType::F32, [n, d, heads, slots], Fill::Uniform(-0.1, 0.1))?;
-        let values = Fill::Values(runs.iter().flatten().map(|&n| n as f32).collect());
-        let runs = c.leaf(g, "runs", DType::I32, [3, slots, 1, 1], values)?;
+        let runs = leaf_of_runs(g, c, &runs, kept)?;
         g.ssm_scan([x, dt, a, to, from, state, runs])
     })
 }
@@ -50,7 +60,17 @@ pub(super) fn cases() -> Vec<Case> {
         ("one channel", [1, 1], [1, 1], 3, one(3, 1)),
         ("several slots", [32, 2], [32, 4], 9, vec![[5, 2, 1], [0, 0, 9], [0, 5, 0], [7, 1, 40]]),
     ];
-    cases.into_iter().map(case).chain(chunk_cases()).collect()
+    let with_drafts = [
+        drafts(("no draft", [128, 1], [64, 2], 4, one(4, 3)), &[4]),
+        drafts(("two drafts of three", [128, 1], [64, 4], 3, one(3, 0)), &[1]),
+        drafts(("drafts alone", [21, 2], [7, 4], 5, one(5, 2)), &[0]),
+        drafts(("drafts alone, first", [16, 1], [40, 1], 2, one(2, 0)), &[0]),
+        drafts(
+            ("drafts behind many tokens", [64, 1], [32, 2], 41, vec![[30, 10, 1], [0, 0, 9], [0, 30, 0]]),
+            &[7, 0, 25],
+        ),
+    ];
+    cases.into_iter().map(case).chain(with_drafts).chain(chunk_cases()).collect()
 }
 
 /// Cases about chunks of 32 tokens: runs that end before, at and after a chunk's end, steps that forget
@@ -68,11 +88,12 @@ fn chunk_cases() -> Vec<Case> {
         ("chunks of two sequences", [128, 1], [48, 2], 111, vec![[42, 65, 7], [3, 37, 0]]),
         ("one run of many", [16, 1], [16, 1], 80, vec![[0, 0, 3], [2, 1, 5], [4, 76, 1], [80, 0, 0]]),
     ];
-    let steps = |name, steps| with((name, [64, 1], [32, 2], 70, one(70, 3)), steps, &[]);
+    let steps = |name, steps| with((name, [64, 1], [32, 2], 70, one(70, 3)), &[], steps, &[]);
     // NaN in x of token 40 (affects it and later tokens in one channel), c of 45 (affects only it), and b of
     // 50.
     let nan = [40 * 192 + 37, 45 * 192 + 128 + 3, 50 * 192 + 64 + 3];
-    let no_numbers = with(("no numbers", [64, 1], [32, 2], 70, one(70, 3)), Fill::Uniform(-4.0, 2.0), &nan);
+    let no_numbers =
+        with(("no numbers", [64, 1], [32, 2], 70, one(70, 3)), &[], Fill::Uniform(-4.0, 2.0), &nan);
     let some = [(10..12, 1e30), (62..68, 200.0), (100..101, f32::NEG_INFINITY), (101..110, -1e30)];
     let extreme = vec![
         steps("closed gates", Fill::Uniform(150.0, 2000.0)),

@@ -7,6 +7,7 @@
 //! then processes the chunks of a sequence one after the other, instead of its tokens.
 
 use super::{DeltaNetParams, SsmScanParams};
+use crate::op::ssm_conv::Tokens;
 
 /// Tokens in a chunk, a constant of the kernels.
 pub const TOKENS: u32 = 32;
@@ -30,12 +31,12 @@ pub struct Chunks {
 impl Chunks {
     /// Returns the chunks of a delta net; `None` if it is not computed in chunks.
     pub fn of_delta_net(p: &DeltaNetParams) -> Option<Chunks> {
-        Chunks::of(p.d[0], p.heads[1], p.tokens, p.slots)
+        Chunks::of(p.d[0], p.heads[1], p.tokens, p.slots).filter(|_| !has_drafts(p.run_fields))
     }
 
     /// Returns the chunks of a state space scan; `None` if it is not computed in chunks.
     pub fn of_scan(p: &SsmScanParams) -> Option<Chunks> {
-        Chunks::of(p.d[0], p.heads[1], p.tokens, p.slots)
+        Chunks::of(p.d[0], p.heads[1], p.tokens, p.slots).filter(|_| !has_drafts(p.run_fields))
     }
 
     /// Returns the chunks for states with columns of `length` elements.
@@ -49,6 +50,12 @@ impl Chunks {
         let floats = u64::from(2 * TOKENS * TOKENS + 2 * TOKENS);
         Some(Chunks { count, bytes: u64::from(count) * u64::from(heads) * floats * 4 })
     }
+}
+
+/// True if runs with this number of rows may have drafts, before which the state is stored: within a chunk it is not
+/// known.
+fn has_drafts(run_fields: u32) -> bool {
+    run_fields as usize == Tokens::WITH_KEPT
 }
 
 #[cfg(test)]

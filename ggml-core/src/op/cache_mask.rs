@@ -119,11 +119,9 @@ mod tests {
         };
         assert_eq!(refused(all, DType::I32, [9, 2, 1, 1]), [false, false]);
         assert_eq!(refused(all, DType::I32, [9, 3, 1, 1]), [false, true]);
-        for (dtype, ne) in [
-            (DType::F32, [9, 2, 1, 1]),
-            (DType::I32, [9, 1, 1, 1]),
-            (DType::I32, [9, 2, 2, 1]),
-        ] {
+        for (dtype, ne) in
+            [(DType::F32, [9, 2, 1, 1]), (DType::I32, [9, 1, 1, 1]), (DType::I32, [9, 2, 2, 1])]
+        {
             assert_eq!(refused(all, dtype, ne), [true, true], "{dtype} {ne:?}");
         }
         for op in [CacheMask { window: Some(0), ..all }, CacheMask { chunked: true, ..all }] {

@@ -25,10 +25,10 @@ pub const MAX_KEY: usize = 256;
 /// * `v`: F32 `[d_v, heads_v, tokens]`, rows contiguous, `heads_k` divides `heads_v`
 /// * `g`, `beta`: F32 `[heads_v, tokens]`, contiguous; `g` is at most 0
 /// * `state`: F32 `[d_k, d_v, heads_v, slots]`, contiguous
-/// * `runs`: I32 `[3, slots]`: see [`Tokens`]
+/// * `runs`: I32 `[3, slots]` or `[4, slots]`: see [`Tokens`]
 ///
 /// Result: F32 `[d_v * heads_v, tokens + d_k * slots]`: a row for each token (zeros for tokens of no run),
-/// then the new state, slot by slot, each with the layout of `state`. A run that begins at position 0 starts
+/// then the new state, slot by slot, each with the layout of `state`: the one after [`Tokens::kept`] tokens. A run that begins at position 0 starts
 /// with a state of zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GatedDeltaNet {
@@ -80,6 +80,7 @@ impl Operation for GatedDeltaNet {
                     if !keep {
                         s.fill(0.0);
                     }
+                    let mut kept = s.clone();
                     for t in run.first..run.first + run.count {
                         let (key, query) = (k.row([h % heads_k, t, 0])?, q.row([h % heads_k, t, 0])?);
                         let decay = g.at([h, t, 0, 0]).exp();
@@ -89,8 +90,11 @@ impl Operation for GatedDeltaNet {
                         s.iter_mut().zip(&key).for_each(|(x, k)| *x += k * delta);
                         let sum: f64 = s.iter().zip(&query).map(|(x, q)| x * q).sum();
                         out.set([h * d_v + j, t, 0, 0], sum * f64::from(self.scale));
+                        if t + 1 == run.first + run.kept {
+                            kept.clone_from(&s);
+                        }
                     }
-                    for (i, x) in s.into_iter().enumerate() {
+                    for (i, x) in kept.into_iter().enumerate() {
                         let at = i + d_k * (j + d_v * h);
                         out.set([at % (d_v * heads_v), tokens + d_k * slot + at / (d_v * heads_v), 0, 0], x);
                     }

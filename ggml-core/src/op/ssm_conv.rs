@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 /// * `w`: F32 `[taps, channels]`, contiguous, at least two taps; the last tap applies to the token itself
 /// * `state`: F32 `[channels, taps - 1, slots]`, contiguous: the last inputs of each sequence, the newest
 ///   last
-/// * `runs`: I32 `[3, slots]`, contiguous: see [`Tokens`]
+/// * `runs`: I32 `[3, slots]` or `[4, slots]`, contiguous: see [`Tokens`]
 ///
 /// Result: F32 `[channels, tokens + (taps - 1) * slots]`: a row for each token (zeros for tokens of no run),
-/// then the new state, slot by slot. Inputs before the first position of a sequence are zeros.
+/// then the new state, slot by slot: the one after the run, or after its first tokens ([`Tokens::kept`]). Inputs before the first position of a sequence are zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SsmConv {}
 
@@ -34,21 +34,30 @@ pub struct Tokens {
     pub count: usize,
     /// Position of the first token in its sequence; at 0 the state is treated as zeros.
     pub position: usize,
+    /// Number of first tokens after which the state is stored. The others are drafts: they have results, but if they
+    /// are rejected, the state does not have to be taken back. All tokens, unless the operand has four rows.
+    pub kept: usize,
 }
 
 impl Tokens {
+    /// Rows of the operand if drafts are possible: first token, number of tokens, position, kept tokens.
+    pub const WITH_KEPT: usize = 4;
+
     /// Returns the run of a slot, limited to the tokens of the batch.
     pub(super) fn read(runs: &Operand<'_>, slot: usize, tokens: usize) -> Tokens {
         let field = |i| runs.at([i, slot, 0, 0]).max(0.0) as usize;
         let first = field(0).min(tokens);
-        Tokens { first, count: field(1).min(tokens - first), position: field(2) }
+        let count = field(1).min(tokens - first);
+        let kept = if runs.ne[0] == Tokens::WITH_KEPT { field(3).min(count) } else { count };
+        Tokens { first, count, position: field(2), kept }
     }
 
     /// Checks the operand's extents and returns the number of slots.
     pub(super) fn slots(runs: &Shape) -> Result<usize, String> {
         typed(runs, &[DType::I32], "runs")?;
-        let right = runs.ne[0] == 3 && runs.ne[2] == 1 && runs.ne[3] == 1 && runs.is_contiguous();
-        rule(right, || "runs must be [3, slots], contiguous".into())?;
+        let rows = [3, Tokens::WITH_KEPT].contains(&runs.ne[0]);
+        let right = rows && runs.ne[2] == 1 && runs.ne[3] == 1 && runs.is_contiguous();
+        rule(right, || "runs must be [3, slots] or [4, slots], contiguous".into())?;
         Ok(runs.ne[1])
     }
 }
@@ -100,7 +109,7 @@ impl Operation for SsmConv {
                     out.set([c, run.first + j as usize, 0, 0], (0..taps).map(tap).sum());
                 }
                 for i in 0..taps - 1 {
-                    let newest = input(c, run.count as isize + 1 + i as isize - taps as isize);
+                    let newest = input(c, run.kept as isize + 1 + i as isize - taps as isize);
                     out.set([c, tokens + (taps - 1) * slot + i, 0, 0], newest);
                 }
             }

@@ -29,10 +29,10 @@ pub const MAX_STATE: usize = 256;
 /// * `b`, `c`: F32 `[n, groups, tokens]`, rows contiguous, `n` at most [`MAX_STATE`], `groups` divides
 ///   `heads`
 /// * `state`: F32 `[n, d, heads, slots]`, contiguous
-/// * `runs`: I32 `[3, slots]`: see [`Tokens`]
+/// * `runs`: I32 `[3, slots]` or `[4, slots]`: see [`Tokens`]
 ///
 /// Result: F32 `[d * heads, tokens + n * slots]`: a row for each token (zeros for tokens of no run), then the
-/// new state, slot by slot, each with the layout of `state`. A run that begins at position 0 starts with a
+/// new state, slot by slot, each with the layout of `state`: the one after [`Tokens::kept`] tokens. A run that begins at position 0 starts with a
 /// state of zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SsmScan {}
@@ -84,6 +84,7 @@ impl Operation for SsmScan {
                     if !keep {
                         s.fill(0.0);
                     }
+                    let mut kept = s.clone();
                     for t in run.first..run.first + run.count {
                         let (to, from) = (b.row([group, t, 0])?, c.row([group, t, 0])?);
                         let step = Activation::Softplus.apply(dt.at([h, t, 0, 0]));
@@ -92,8 +93,11 @@ impl Operation for SsmScan {
                         s.iter_mut().zip(&to).for_each(|(s, b)| *s = *s * decay + b * input);
                         let sum: f64 = s.iter().zip(&from).map(|(s, c)| s * c).sum();
                         out.set([h * d + j, t, 0, 0], sum);
+                        if t + 1 == run.first + run.kept {
+                            kept.clone_from(&s);
+                        }
                     }
-                    for (i, value) in s.into_iter().enumerate() {
+                    for (i, value) in kept.into_iter().enumerate() {
                         let at = i + n * (j + d * h);
                         out.set([at % width, tokens + n * slot + at / width, 0, 0], value);
                     }

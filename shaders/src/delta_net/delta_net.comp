@@ -80,6 +80,17 @@ void load_tokens(uint first_token, uint count, uint head, uint first_column) {
     }
 }
 
+// Stores the state: after the last token that is no draft.
+#define STORE_STATE                                                     \
+    [[unroll]] for (uint i = 0; i < QUADS; i++) {                       \
+        [[unroll]] for (uint l = 0; l < 4; l++) {                       \
+            const uint element = (i * PARTS + part) * 4 + l;            \
+            if (stored && element < p.d_0) {                            \
+                d[column_d + element] = s[i][l];                        \
+            }                                                           \
+        }                                                               \
+    }
+
 void main() {
     const uint lane = gl_LocalInvocationIndex;
     const uint part = lane % PARTS;
@@ -105,6 +116,10 @@ void main() {
         }
     }
 
+    const uint column_d = p.off_7 + p.tokens * p.heads_1 * p.d_1 + column_state;
+    if (run.kept == 0) {
+        STORE_STATE
+    }
     for (uint n0 = 0; n0 < run.count; n0 += STEP) {
         const uint count = min(STEP, run.count - n0);
         barrier();
@@ -148,19 +163,12 @@ void main() {
             [[unroll]] for (uint i = 0; i < QUADS; i++) {
                 s[i] += delta * of_key * key[i];
             }
+            if (n0 + n + 1 == run.kept) {
+                STORE_STATE
+            }
             if (part == 0 && stored) {
                 const uint token = run.first + n0 + n;
                 d[p.off_7 + (token * p.heads_1 + head) * p.d_1 + column] = p.scale * fma(delta, all.z, all.y);
-            }
-        }
-    }
-
-    const uint column_d = p.off_7 + p.tokens * p.heads_1 * p.d_1 + column_state;
-    [[unroll]] for (uint i = 0; i < QUADS; i++) {
-        [[unroll]] for (uint l = 0; l < 4; l++) {
-            const uint element = (i * PARTS + part) * 4 + l;
-            if (stored && element < p.d_0) {
-                d[column_d + element] = s[i][l];
             }
         }
     }

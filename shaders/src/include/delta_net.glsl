@@ -7,6 +7,7 @@ layout(push_constant, std430) uniform DeltaNetParams {
     uint heads_0, heads_1;
     uint tokens;
     uint slots;
+    uint run_fields;
     uint nbq_0, nbq_1;
     uint nbk_0, nbk_1;
     uint nbv_0, nbv_1;
@@ -16,6 +17,6 @@ layout(push_constant, std430) uniform DeltaNetParams {
     float factor, eps;
 } p;
 
-#define RUNS(slot, field) runs[p.off_6 + 3 * (slot) + (field)]
+#define RUNS(slot, field) runs[p.off_6 + p.run_fields * (slot) + (field)]
 
 #endif

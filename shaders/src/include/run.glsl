@@ -10,13 +10,16 @@ struct Run {
     uint count;
     // Position of the first token in its sequence; at 0 the state counts as zeros.
     uint position;
+    // Number of first tokens after which the state is stored: all but drafts.
+    uint kept;
 };
 
 // The run of a slot, limited to the tokens of the batch.
 Run run_of(uint slot, uint tokens) {
     const uint first = min(uint(max(RUNS(slot, 0), 0)), tokens);
     const uint count = min(uint(max(RUNS(slot, 1), 0)), tokens - first);
-    return Run(first, count, uint(max(RUNS(slot, 2), 0)));
+    const uint kept = p.run_fields > 3 ? min(uint(max(RUNS(slot, 3), 0)), count) : count;
+    return Run(first, count, uint(max(RUNS(slot, 2), 0)), kept);
 }
 
 #endif

@@ -17,6 +17,7 @@ layout(push_constant, std430) uniform ConvParams {
     uint tokens;
     uint taps;
     uint slots;
+    uint run_fields;
     uint nb0;
     uint op;
     uint bias;
@@ -31,7 +32,7 @@ layout(set = 0, binding = 3, std430) readonly buffer Bias { float bias[]; };
 layout(set = 0, binding = 4, std430) writeonly buffer D { float d[]; };
 layout(set = 0, binding = 5, std430) buffer State { float state[]; };
 
-#define RUNS(slot, field) runs[p.off_2 + 3 * (slot) + (field)]
+#define RUNS(slot, field) runs[p.off_2 + p.run_fields * (slot) + (field)]
 #include "run.glsl"
 
 // Tokens of an invocation, and largest number of taps.
@@ -97,7 +98,7 @@ void any_tokens(uint begin, uint end, uint c, float add) {
     const uint kept = p.taps - 1;
     for (uint token = begin; token < min(end + kept, p.tokens); token++) {
         const uint slot = slot_of(token);
-        Run run = Run(token, 0, 0);
+        Run run = Run(token, 0, 0, 0);
         if (slot < p.slots) {
             run = run_of(slot, p.tokens);
         }
@@ -121,7 +122,7 @@ void any_tokens(uint begin, uint end, uint c, float add) {
         }
         float fresh[MOST - 1];
         [[unroll]] for (uint i = 0; i < MOST - 1; i++) {
-            fresh[i] = i < kept ? input_at(run, slot, c, int(run.count + i) - int(kept)) : 0.0;
+            fresh[i] = i < kept ? input_at(run, slot, c, int(run.kept + i) - int(kept)) : 0.0;
         }
         [[unroll]] for (uint i = 0; i < MOST - 1; i++) {
             if (i < kept) {

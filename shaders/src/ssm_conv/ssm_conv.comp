@@ -16,6 +16,7 @@ layout(push_constant, std430) uniform SsmConvParams {
     uint tokens;
     uint taps;
     uint slots;
+    uint run_fields;
     uint nb0;
     uint off_0, off_1, off_2, off_3, off_4;
 } p;
@@ -26,7 +27,7 @@ layout(set = 0, binding = 2, std430) readonly buffer State { float state[]; };
 layout(set = 0, binding = 3, std430) readonly buffer Runs { int runs[]; };
 layout(set = 0, binding = 4, std430) writeonly buffer D { float d[]; };
 
-#define RUNS(slot, field) runs[p.off_3 + 3 * (slot) + (field)]
+#define RUNS(slot, field) runs[p.off_3 + p.run_fields * (slot) + (field)]
 #include "run.glsl"
 
 // Input of channel c at token j of a slot's run; the taps - 1 inputs before the first token are in the state, and zeros before
@@ -68,7 +69,7 @@ void main() {
                 const uint slot = (row - p.tokens) / kept;
                 const Run run = run_of(slot, p.tokens);
                 // The newest inputs; unchanged for a slot without tokens.
-                const int j = int(run.count + (row - p.tokens) - slot * kept) - int(kept);
+                const int j = int(run.kept + (row - p.tokens) - slot * kept) - int(kept);
                 value = input_at(run, slot, c, j);
             }
             d[p.off_4 + row * p.channels + c] = value;

@@ -74,6 +74,17 @@ void load_tokens(uint first_token, uint count, uint head, uint first_column) {
     }
 }
 
+// Stores the state: after the last token that is no draft.
+#define STORE_STATE                                                     \
+    [[unroll]] for (uint i = 0; i < QUADS; i++) {                       \
+        [[unroll]] for (uint l = 0; l < 4; l++) {                       \
+            const uint element = (i * PARTS + part) * 4 + l;            \
+            if (stored && element < p.d_0) {                            \
+                d[column_d + element] = s[i][l];                        \
+            }                                                           \
+        }                                                               \
+    }
+
 void main() {
     const uint lane = gl_LocalInvocationIndex;
     const uint part = lane % PARTS;
@@ -98,6 +109,10 @@ void main() {
         }
     }
 
+    const uint column_d = p.off_7 + p.tokens * p.heads_1 * p.d_1 + column_state;
+    if (run.kept == 0) {
+        STORE_STATE
+    }
     for (uint n0 = 0; n0 < run.count; n0 += STEP) {
         const uint count = min(STEP, run.count - n0);
         barrier();
@@ -110,6 +125,9 @@ void main() {
                 const uint at = n * STATE_QUADS + i * PARTS + part;
                 s[i] = s[i] * decay + writes[at] * value;
                 sum += dot(s[i], reads[at]);
+            }
+            if (n0 + n + 1 == run.kept) {
+                STORE_STATE
             }
             partial[n * WG + lane] = sum;
         }
@@ -124,16 +142,6 @@ void main() {
             if (first_column + j < p.d_1) {
                 const uint token = run.first + n0 + n;
                 d[p.off_7 + (token * p.heads_1 + head) * p.d_1 + first_column + j] = all;
-            }
-        }
-    }
-
-    const uint column_d = p.off_7 + p.tokens * p.heads_1 * p.d_1 + column_state;
-    [[unroll]] for (uint i = 0; i < QUADS; i++) {
-        [[unroll]] for (uint l = 0; l < 4; l++) {
-            const uint element = (i * PARTS + part) * 4 + l;
-            if (stored && element < p.d_0) {
-                d[column_d + element] = s[i][l];
             }
         }
     }

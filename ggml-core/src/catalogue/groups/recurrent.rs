@@ -12,66 +12,74 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Cases with one to three slots. Each shape: true to compare the state instead of the rows; channels,
-/// tokens, taps, true for a bias, and the runs.
+/// tokens, taps, true for a bias, the rows of the runs, and the runs.
 fn convolutions() -> Vec<Case> {
     let shapes = [
-        (false, 66, 1, 4, false, vec![0.0, 1.0, 7.0]),
-        (true, 66, 1, 4, false, vec![0.0, 1.0, 7.0]),
-        (false, 300, 5, 4, true, vec![0.0, 2.0, 9.0, 3.0, 2.0, 0.0]),
-        (true, 300, 5, 4, true, vec![0.0, 2.0, 9.0, 3.0, 2.0, 0.0]),
-        (true, 33, 8, 8, true, vec![0.0, 0.0, 4.0, 1.0, 7.0, 3.0]),
-        (true, 33, 3, 2, false, vec![2.0, 1.0, 0.0, 0.0, 2.0, 1.0]),
+        (false, 66, 1, 4, false, 3, vec![0.0, 1.0, 7.0]),
+        (true, 66, 1, 4, false, 3, vec![0.0, 1.0, 7.0]),
+        (false, 300, 5, 4, true, 3, vec![0.0, 2.0, 9.0, 3.0, 2.0, 0.0]),
+        (true, 300, 5, 4, true, 3, vec![0.0, 2.0, 9.0, 3.0, 2.0, 0.0]),
+        (true, 33, 8, 8, true, 3, vec![0.0, 0.0, 4.0, 1.0, 7.0, 3.0]),
+        (true, 33, 3, 2, false, 3, vec![2.0, 1.0, 0.0, 0.0, 2.0, 1.0]),
         // Prompts: runs that begin at the end of a thread's tokens, and tokens of no run.
-        (false, 70, 45, 4, true, vec![0.0, 45.0, 2.0]),
-        (true, 70, 45, 4, true, vec![0.0, 45.0, 2.0]),
-        (false, 40, 39, 8, false, vec![0.0, 7.0, 3.0, 7.0, 30.0, 0.0]),
-        (true, 40, 39, 8, false, vec![0.0, 7.0, 3.0, 7.0, 30.0, 0.0]),
-        (false, 40, 30, 3, true, vec![6.0, 23.0, 0.0, 0.0, 0.0, 0.0, 0.0, 6.0, 1.0]),
+        (false, 70, 45, 4, true, 3, vec![0.0, 45.0, 2.0]),
+        (true, 70, 45, 4, true, 3, vec![0.0, 45.0, 2.0]),
+        (false, 40, 39, 8, false, 3, vec![0.0, 7.0, 3.0, 7.0, 30.0, 0.0]),
+        (true, 40, 39, 8, false, 3, vec![0.0, 7.0, 3.0, 7.0, 30.0, 0.0]),
+        (false, 40, 30, 3, true, 3, vec![6.0, 23.0, 0.0, 0.0, 0.0, 0.0, 0.0, 6.0, 1.0]),
+        // Drafts, behind which the state is not stored.
+        (true, 66, 3, 4, false, 4, vec![0.0, 3.0, 7.0, 1.0]),
+        (false, 66, 3, 4, false, 4, vec![0.0, 3.0, 7.0, 1.0]),
+        (true, 300, 21, 4, true, 4, vec![4.0, 17.0, 1.0, 13.0, 0.0, 4.0, 0.0, 0.0]),
     ];
-    let build =
-        |(of_state, channels, tokens, taps, biased, runs): (bool, usize, usize, usize, bool, Vec<f32>)| {
-            let (slots, words) = (runs.len() / 3, if of_state { "state" } else { "rows" });
-            let what = format!(
-                "{words}, {channels} channels, {tokens} tokens, {taps} taps, bias={biased}, {slots} slots"
-            );
-            case("conv", what, move |p| {
-                // Part of wider rows.
-                let wide = p.plain("x", &[channels + 7, tokens])?;
-                let row = 4 * (channels + 7);
-                let x = p.g.view(wide, [channels, tokens, 1, 1], [4, row, row * tokens, row * tokens], 8)?;
-                let w = p.plain("w", &[taps, channels])?;
-                let state = p.c.state(p.g, "state", DType::F32, [channels, taps - 1, slots, 1], UNIT)?;
-                let runs = p.leaf("runs", DType::I32, &[3, slots], Fill::Values(runs))?;
-                let both = p.g.ssm_conv(x, w, state, runs)?;
-                let (row, behind) = (4 * channels, (taps - 1) * slots);
-                let tail = p.g.view(
-                    both,
-                    [channels, behind, 1, 1],
-                    [4, row, row * behind, row * behind],
-                    row * tokens,
-                )?;
-                let tail = p.g.reshape(tail, [channels, taps - 1, slots, 1])?;
-                let kept = p.g.cpy(tail, state)?;
-                let rows =
-                    p.g.view(both, [channels, tokens, 1, 1], [4, row, row * tokens, row * tokens], 0)?;
-                let sum = if biased {
-                    let b = p.leaf("b", DType::F32, &[channels], UNIT)?;
-                    p.g.add(rows, b)?
-                } else {
-                    rows
-                };
-                let rows = p.g.unary(Activation::Silu, sum)?;
-                Ok(if of_state { kept } else { rows })
-            })
-        };
+    type Shape = (bool, usize, usize, usize, bool, usize, Vec<f32>);
+    let build = |(of_state, channels, tokens, taps, biased, fields, runs): Shape| {
+        let (slots, words) = (runs.len() / fields, if of_state { "state" } else { "rows" });
+        let what = format!(
+            "{words}, {channels} channels, {tokens} tokens, {taps} taps, bias={biased}, {slots} slots{}",
+            if fields > 3 { ", drafts" } else { "" }
+        );
+        case("conv", what, move |p| {
+            // Part of wider rows.
+            let wide = p.plain("x", &[channels + 7, tokens])?;
+            let row = 4 * (channels + 7);
+            let x = p.g.view(wide, [channels, tokens, 1, 1], [4, row, row * tokens, row * tokens], 8)?;
+            let w = p.plain("w", &[taps, channels])?;
+            let state = p.c.state(p.g, "state", DType::F32, [channels, taps - 1, slots, 1], UNIT)?;
+            let runs = p.leaf("runs", DType::I32, &[fields, slots], Fill::Values(runs))?;
+            let both = p.g.ssm_conv(x, w, state, runs)?;
+            let (row, behind) = (4 * channels, (taps - 1) * slots);
+            let tail =
+                p.g.view(both, [channels, behind, 1, 1], [4, row, row * behind, row * behind], row * tokens)?;
+            let tail = p.g.reshape(tail, [channels, taps - 1, slots, 1])?;
+            let kept = p.g.cpy(tail, state)?;
+            let rows = p.g.view(both, [channels, tokens, 1, 1], [4, row, row * tokens, row * tokens], 0)?;
+            let sum = if biased {
+                let b = p.leaf("b", DType::F32, &[channels], UNIT)?;
+                p.g.add(rows, b)?
+            } else {
+                rows
+            };
+            let rows = p.g.unary(Activation::Silu, sum)?;
+            Ok(if of_state { kept } else { rows })
+        })
+    };
     shapes.into_iter().map(build).collect()
 }
 
 /// Cases with queries and keys from one tensor, like the output of a convolution.
 fn deltas() -> Vec<Case> {
-    let shapes = [(128, 2, 4, 96, 1), (64, 1, 3, 40, 5), (100, 2, 2, 33, 3)];
-    let build = |(d, heads_k, heads, d_v, tokens): (usize, usize, usize, usize, usize)| {
-        let what = format!("d={d}, heads={heads_k}, {heads} of {d_v}, tokens={tokens}");
+    let shapes = [
+        (128, 2, 4, 96, 1, None),
+        (64, 1, 3, 40, 5, None),
+        (100, 2, 2, 33, 3, None),
+        (128, 2, 4, 64, 4, Some(2)),
+        (64, 1, 2, 64, 20, Some(17)),
+    ];
+    type Shape = (usize, usize, usize, usize, usize, Option<usize>);
+    let build = |(d, heads_k, heads, d_v, tokens, no_drafts): Shape| {
+        let drafts = no_drafts.map_or(String::new(), |kept| format!(", {} of them drafts", tokens - kept));
+        let what = format!("d={d}, heads={heads_k}, {heads} of {d_v}, tokens={tokens}{drafts}");
         case("delta", what, move |p| {
             let row = 4 * (2 * heads_k * d + 16);
             let wide = p.plain("qk", &[row / 4, tokens])?;
@@ -85,7 +93,8 @@ fn deltas() -> Vec<Case> {
             let g = p.leaf("g", DType::F32, &[heads, tokens], Fill::Uniform(-2.0, 0.0))?;
             let beta = p.leaf("beta", DType::F32, &[heads, tokens], Fill::Uniform(0.0, 1.0))?;
             let state = p.plain("state", &[d, d_v, heads, 1])?;
-            let runs = p.leaf("runs", DType::I32, &[3, 1], Fill::Values(vec![0.0, tokens as f32, 3.0]))?;
+            let run: Vec<f32> = [0, tokens, 3].into_iter().chain(no_drafts).map(|n| n as f32).collect();
+            let runs = p.leaf("runs", DType::I32, &[run.len(), 1], Fill::Values(run))?;
             p.g.gated_delta_net(0.5, [q, k, v, g, beta, state, runs])
         })
     };

@@ -110,12 +110,15 @@ impl Job for Columns<'_, '_, '_> {
                 let fresh = run.count > 0 && run.position == 0;
                 copy_padded(if fresh { &[] } else { state.row([j, head, slot]) }, to);
             }
-            for t in run.first..run.first + run.count {
+            for t in run.first..run.first + run.kept {
                 self.token(s, head, t);
             }
             for (j, from) in columns.clone().zip(self.scratch.columns.chunks_exact(stride)) {
                 let to = self.new_state.row([j, head, slot]);
                 to.copy_from_slice(&from[..to.len()]);
+            }
+            for t in run.first + run.kept..run.first + run.count {
+                self.token(s, head, t);
             }
         }
     }

@@ -96,7 +96,7 @@ fn plan_node(
         Op::Scale(op) => Box::new(unary::UnaryKernel::scale(*op)),
         Op::MulMatId(_) => Box::new(mul_mat_id::MulMatIdKernel::new(&src, precision, detected)?),
         Op::TopK(op) => Box::new(top_k::TopKKernel::new(*op)),
-        Op::SsmScan(_) => Box::new(ssm_scan::SsmScanKernel),
+        Op::SsmScan(_) => Box::new(ssm_scan::SsmScanKernel::new(&src)),
         Op::SsmConv(_) => Box::new(ssm_conv::SsmConvKernel::new(&src)),
         Op::GatedDeltaNet(op) => Box::new(delta_net::DeltaNetKernel::new(*op, &src)),
     }))

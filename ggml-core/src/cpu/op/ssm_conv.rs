@@ -18,7 +18,9 @@ const TAPS: usize = 4;
 pub(super) fn tokens_of(runs: &Input<'_>, slot: usize, tokens: usize) -> Tokens {
     let field = |i| runs.at::<i32>([i, slot, 0, 0]).max(0) as usize;
     let first = field(0).min(tokens);
-    Tokens { first, count: field(1).min(tokens - first), position: field(2) }
+    let count = field(1).min(tokens - first);
+    let kept = if runs.ne()[0] == Tokens::WITH_KEPT { field(3).min(count) } else { count };
+    Tokens { first, count, position: field(2), kept }
 }
 
 /// Convolution along the tokens of sequences.
@@ -111,7 +113,7 @@ impl Job for Convolution<'_, '_> {
                 }
             }
             for i in 0..n_state {
-                let newest = self.input(slot, run, run.count, n_state - i);
+                let newest = self.input(slot, run, run.kept, n_state - i);
                 self.tile.row([tokens + n_state * slot + i, 0, 0]).copy_from_slice(newest);
             }
         }

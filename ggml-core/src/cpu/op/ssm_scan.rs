@@ -7,6 +7,7 @@ use crate::cpu::simd::math::activate;
 use crate::cpu::simd::{Job, Simd, dispatch};
 use crate::cpu::window::{Input, Tile, for_each_pair};
 use crate::op::Activation;
+use crate::tensor::Tensor;
 
 /// Channels of a head that a thread processes at a time: 16 KiB for states of 128, to fit a first-level
 /// cache.
@@ -14,11 +15,26 @@ const CHANNELS: usize = 32;
 
 /// State space recurrence.
 #[derive(Debug)]
-pub(super) struct SsmScanKernel;
+pub(super) struct SsmScanKernel {
+    /// Length of a channel's state.
+    n: usize,
+}
+
+impl SsmScanKernel {
+    /// Creates the kernel for operands x, dt, a, b, c, state and runs.
+    pub(super) fn new(src: &[&Tensor]) -> SsmScanKernel {
+        SsmScanKernel { n: src[5].ne[0] }
+    }
+}
 
 impl Kernel for SsmScanKernel {
+    /// Returns the size of the state of a task's channels.
+    fn local_bytes(&self) -> usize {
+        4 * self.n * CHANNELS
+    }
+
     /// Each task computes some channels of a head in all slots. The state is updated in the memory of the new
-    /// state.
+    /// state; while drafts are computed there, the state before them is in scratch memory.
     fn run(&self, run: &Execution<'_>, args: Args<'_>) {
         let Args {
             src: [Some(x), Some(dt), Some(a), Some(b), Some(c), Some(state), Some(runs), ..],
@@ -33,8 +49,11 @@ impl Kernel for SsmScanKernel {
         let [mut out, mut new_state] = out.split([[d, heads, tokens, 1], state.ne()]);
         let tiles = [[CHANNELS, 1, tokens, 1], [n, CHANNELS, 1, slots]];
         for_each_pair([&mut out, &mut new_state], run, tiles, ns, |out, new_state| {
-            let operands = Operands { x, dt, a, b, c, state, runs };
-            dispatch(run.detected(), Channels { operands: &operands, out, new_state });
+            run.local(|local| {
+                let operands = Operands { x, dt, a, b, c, state, runs };
+                let kept = &mut bytemuck::cast_slice_mut(local)[..self.n * CHANNELS];
+                dispatch(run.detected(), Channels { operands: &operands, kept, out, new_state });
+            });
         });
     }
 }
@@ -53,6 +72,8 @@ struct Operands<'a> {
 /// Job for some channels of a head.
 struct Channels<'a, 'b, 'c> {
     operands: &'a Operands<'a>,
+    /// Scratch memory for the state of the channels.
+    kept: &'a mut [f32],
     out: &'a mut Tile<'b>,
     new_state: &'a mut Tile<'c>,
 }
@@ -75,8 +96,21 @@ impl Job for Channels<'_, '_, '_> {
                 let to = self.new_state.row::<f32>([j, head, slot]);
                 if fresh { to.fill(0.0) } else { to.copy_from_slice(state.row([j, head, slot])) }
             }
-            for t in run.first..run.first + run.count {
+            for t in run.first..run.first + run.kept {
                 self.token(s, [head, t, slot]);
+            }
+            if run.kept == run.count {
+                continue;
+            }
+            let n = state.ne()[0];
+            for (kept, j) in self.kept.chunks_exact_mut(n).zip(channels.clone()) {
+                kept.copy_from_slice(self.new_state.row([j, head, slot]));
+            }
+            for t in run.first + run.kept..run.first + run.count {
+                self.token(s, [head, t, slot]);
+            }
+            for (kept, j) in self.kept.chunks_exact(n).zip(channels.clone()) {
+                self.new_state.row([j, head, slot]).copy_from_slice(kept);
             }
         }
     }

@@ -21,6 +21,8 @@ pub struct SsmConvParams {
     pub taps: u32,
     /// Number of slots of the state.
     pub slots: u32,
+    /// Rows of the runs: 3, or 4 if drafts are possible.
+    pub run_fields: u32,
     /// Stride of the rows of x.
     pub nb0: u32,
     /// Offsets of x, w, state, runs, result.
@@ -41,6 +43,7 @@ impl SsmConvParams {
             tokens: x[1],
             taps: w[0],
             slots: state[2],
+            run_fields: extents(s[3])?[0],
             nb0: outer(s[0])?[0],
             off: [offset(off, 0), offset(off, 1), offset(off, 2), offset(off, 3), last(off)],
         })
@@ -60,6 +63,8 @@ pub struct DeltaNetParams {
     pub tokens: u32,
     /// Number of slots of the state.
     pub slots: u32,
+    /// Rows of the runs: 3, or 4 if drafts are possible.
+    pub run_fields: u32,
     /// Strides of q: heads, tokens.
     pub nbq: [u32; 2],
     /// Strides of k: heads, tokens.
@@ -91,6 +96,7 @@ impl DeltaNetParams {
             heads: [q[1], v[1]],
             tokens: q[2],
             slots: extents(s[5])?[3],
+            run_fields: extents(s[6])?[0],
             nbq: pair(0)?,
             nbk: pair(1)?,
             nbv: pair(2)?,
@@ -128,6 +134,8 @@ pub struct ConvParams {
     pub taps: u32,
     /// Number of slots of the state.
     pub slots: u32,
+    /// Rows of the runs: 3, or 4 if drafts are possible.
+    pub run_fields: u32,
     /// Stride of the rows of x.
     pub nb0: u32,
     /// Number of the [`Activation`](crate::op::Activation).
@@ -155,6 +163,7 @@ impl ConvParams {
             tokens: p.tokens,
             taps: p.taps,
             slots: p.slots,
+            run_fields: p.run_fields,
             nb0: p.nb0,
             op: conv.activation as u32,
             bias: conv.bias.is_some().into(),
@@ -184,6 +193,8 @@ pub struct SsmScanParams {
     pub tokens: u32,
     /// Number of slots of the state.
     pub slots: u32,
+    /// Rows of the runs: 3, or 4 if drafts are possible.
+    pub run_fields: u32,
     /// Strides of x: heads, tokens.
     pub nbx: [u32; 2],
     /// Strides of b: groups, tokens.
@@ -209,6 +220,7 @@ impl SsmScanParams {
             heads: [b[1], x[1]],
             tokens: x[2],
             slots: extents(s[5])?[3],
+            run_fields: extents(s[6])?[0],
             nbx: pair(0)?,
             nbb: pair(3)?,
             nbc: pair(4)?,
