@@ -46,6 +46,7 @@ fn outlines(args: &Args, backend: &str) -> Result<Vec<Outline>> {
         outputs: 1,
         cache: SessionOptions::default().with_precision(args.precision).cache_on(backend.as_ref()),
         want: Want::Best(1),
+        drafts: false,
     };
     let of = |tokens: usize| file.outline(backend.as_ref(), &shape(tokens), args.precision);
     Ok(vec![of(1)?, of(args.prompt_tokens.clamp(1, context))?])

@@ -48,6 +48,7 @@ mod append;
 mod cells;
 mod checkpoints;
 mod demote;
+mod drafts;
 mod embed;
 mod history;
 mod inputs;
@@ -64,6 +65,7 @@ mod saved;
 pub(crate) use crate::model::default_cache;
 pub use crate::model::{SessionOptions, Want};
 pub use append::{Item, PrefillProgress};
+pub use drafts::Verdict;
 pub use embed::EmbedOptions;
 #[cfg(feature = "compare")]
 pub(crate) use inputs::inputs_after;
@@ -172,7 +174,7 @@ impl Session {
         let (cache, batch) =
             (options.cache_on(model.backend().as_ref()), options.batch_on(model.backend().as_ref()));
         let want = Want::Logits;
-        let shape = BatchShape { tokens: 1, kv: 1, context, sequences, outputs: 1, cache, want };
+        let shape = BatchShape { tokens: 1, kv: 1, context, sequences, outputs: 1, cache, want, drafts: false };
         let graph = model.file().graph(&shape)?;
         let needs = model.needs(options)?;
         if options.check_memory {

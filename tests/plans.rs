@@ -50,6 +50,7 @@ fn step() -> BatchShape {
         outputs: 1,
         cache: DType::F16,
         want: Want::Best(1),
+        drafts: false,
     }
 }
 

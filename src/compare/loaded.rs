@@ -98,6 +98,7 @@ fn graph_after(
         outputs: n,
         cache: task.cache,
         want: wanted(model.hparams()),
+        drafts: false,
     };
     let graph = model.graph(&shape)?;
     let inputs = inputs_after(&graph, before, tokens)?;

@@ -22,6 +22,9 @@ pub struct BatchShape {
     pub cache: DType,
     /// Kind of result for each row.
     pub want: Want,
+    /// True if the last tokens of a sequence may be drafts, which recurrent state does not count: the model's state is
+    /// the one before them.
+    pub drafts: bool,
 }
 
 /// Result wanted after a token.
@@ -99,7 +102,7 @@ pub struct GraphInputs {
     pub mask_inputs: Option<MaskInputs>,
     /// I32 `[outputs]`: tokens of the batch whose logits are wanted; absent if all are.
     pub output_rows: Option<TensorId>,
-    /// I32 `[3, sequences]`: the tokens of each sequence in the batch, which are consecutive, see
+    /// I32 `[3, sequences]`, or `[4, sequences]` with drafts: the tokens of each sequence in the batch, which are consecutive, see
     /// [`Tokens`](ggml_core::op::ssm_conv::Tokens); absent if the model has no recurrent state.
     pub runs: Option<TensorId>,
     /// F32 `[1, tokens]`: factors of queries as given by [`BatchGraph::temperature`]; absent if unused.

@@ -6,6 +6,7 @@ use super::best::BestNodes;
 use super::hparams::{Attention, Hparams, Window};
 use ggml_core::gguf::GgufFile;
 use ggml_core::op::CacheMask;
+use ggml_core::op::ssm_conv::Tokens;
 use ggml_core::{DType, Error, Graph, Result, Source, TensorId};
 use std::collections::{HashMap, HashSet};
 
@@ -367,7 +368,8 @@ impl<'a> Builder<'a> {
         if let Some(runs) = self.inputs.runs {
             return Ok(runs);
         }
-        let runs = self.graph.leaf("runs", DType::I32, [3, self.shape.sequences, 1, 1], Source::Input)?;
+        let fields = if self.shape.drafts { Tokens::WITH_KEPT } else { 3 };
+        let runs = self.graph.leaf("runs", DType::I32, [fields, self.shape.sequences, 1, 1], Source::Input)?;
         self.inputs.runs = Some(runs);
         Ok(runs)
     }

@@ -69,6 +69,7 @@ fn shapes(file: &ModelFile, options: &SessionOptions, backend: &dyn Backend) -> 
         outputs: sequences.min(tokens),
         cache,
         want: Want::Logits,
+        drafts: false,
     };
     [shape(options.batch_on(backend).min(cells)), shape(1)]
 }

@@ -168,6 +168,13 @@ impl Session {
         all: bool,
         progress: PrefillProgress<'_>,
     ) -> Result<bool> {
+        let want = self.checked_want(want)?;
+        self.check(items)?;
+        self.compute_items(items, want, all, progress)
+    }
+
+    /// Begins the results of a call, and limits the number of wanted logits to those that there are.
+    pub(super) fn checked_want(&mut self, want: Want) -> Result<Want> {
         let model = self.model.clone();
         let h = model.hparams();
         let want = match want {
@@ -183,8 +190,7 @@ impl Session {
                 "hidden states: the model has no output layer",
             ));
         }
-        self.check(items)?;
-        self.compute_items(items, want, all, progress)
+        Ok(want)
     }
 
     /// Computes items that are checked, of which some may have no tokens.
@@ -218,7 +224,7 @@ impl Session {
     }
 
     /// Removes what a call that ended early did not compute; everything that it appended if it failed.
-    fn give_up(&mut self, sequence: usize, [length, computed]: [usize; 2], failed: bool) {
+    pub(super) fn give_up(&mut self, sequence: usize, [length, computed]: [usize; 2], failed: bool) {
         if !failed {
             let now = self.cells.computed(sequence);
             self.cells.truncate(sequence, now.max(length));

@@ -218,6 +218,17 @@ impl Session {
         self.keep_checkpoint(sequence)
     }
 
+    /// Keeps a checkpoint of a sequence if one was due after position `before`.
+    pub(super) fn keep_if_passed(&mut self, sequence: usize, before: usize, want: Want) -> Result<()> {
+        let position = self.cells.computed(sequence);
+        if position.saturating_sub(before) < self.checkpoints.distance(sequence, before)
+            || matches!(want, Want::Hidden(_))
+        {
+            return Ok(());
+        }
+        self.keep_checkpoint(sequence)
+    }
+
     /// Makes the recurrent state of a sequence be the one after its first `position` positions or fewer, and takes the
     /// cells of the positions after these. Without a checkpoint the sequence starts from the beginning.
     pub(super) fn roll_back(&mut self, sequence: usize, position: usize) -> Result<()> {

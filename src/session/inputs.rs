@@ -20,6 +20,8 @@ pub(super) struct Inputs {
     ints: Vec<i32>,
     floats: Vec<f32>,
     halves: Vec<f16>,
+    /// Number of last tokens of the batch's only sequence that are drafts.
+    pub(super) drafts: usize,
 }
 
 impl Inputs {
@@ -59,8 +61,13 @@ impl Inputs {
             write(id, bytemuck::cast_slice(&self.floats))?;
         }
         if let Some(id) = ids.runs {
-            let runs = (0..shape.sequences).flat_map(|sequence| tokens_of(tokens, sequence));
-            self.ints(id, runs, 3 * shape.sequences, 0, write)?;
+            let drafts = self.drafts;
+            let runs = (0..shape.sequences).flat_map(|sequence| {
+                let [first, count, position] = tokens_of(tokens, sequence);
+                let kept = (count - drafts as i32).max(0);
+                [first, count, position].into_iter().chain(shape.drafts.then_some(kept))
+            });
+            self.ints(id, runs, if shape.drafts { 4 } else { 3 } * shape.sequences, 0, write)?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use ggml_core::Result;
 use ggml_core::backend::Timing;
 
 /// Maximum number of cached programs, in addition to one for each sequence.
-const MAX_PROGRAMS: usize = 8;
+const MAX_PROGRAMS: usize = 24;
 
 /// Returns the number of tokens that a program for `tokens` tokens is prepared for; `most` is the size of a
 /// batch. Up to 16 it is exact, then it is a multiple of an eighth of the power of two below. So batches of
@@ -92,7 +92,8 @@ impl Session {
         let outputs = rounded(outputs, tokens);
         // Non-causal models attend to the batch only, so kv = tokens.
         let kv = if self.model.hparams().causal { kv } else { tokens };
-        BatchShape { tokens, kv, context, sequences, outputs, cache, want }
+        let drafts = self.inputs.drafts > 0 && self.recurrent();
+        BatchShape { tokens, kv, context, sequences, outputs, cache, want, drafts }
     }
 
     /// Returns the index of a prepared program for a batch whose cells are assigned, which is not in flight: a batch of
