@@ -24,6 +24,8 @@
 //! conversation each time and computes only the new tokens. [`Generations`] runs several generations in
 //! parallel.
 
+mod draft;
+mod pace;
 mod several;
 mod summary;
 mod writer;
@@ -32,11 +34,14 @@ pub use crate::cancel::Cancel;
 pub use several::Generations;
 pub use summary::{Finish, Summary};
 
-use crate::session::Item;
+use crate::session::{Item, Rows};
 use crate::tokenizer::Tokenizer;
 use crate::{SamplerOptions, Session};
+use draft::Drafter;
 use ggml_core::setters;
 use ggml_core::{Error, Result};
+use pace::Pace;
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::time::Instant;
 use writer::Writer;
@@ -56,6 +61,8 @@ pub struct GenerateOptions {
     /// Handle that ends the generation from another thread; `None`: a new handle, see
     /// [`Generation::cancel_handle`].
     pub cancel: Option<Cancel>,
+    /// Maximum number of tokens that a step drafts, if there is a model that drafts, see [`Generation::draft_with`].
+    pub draft: usize,
 }
 
 setters!(GenerateOptions {
@@ -64,6 +71,7 @@ setters!(GenerateOptions {
     with_stop => stop: Vec<String>,
     with_ignore_end => ignore_end: bool,
     with_cancel => cancel: impl Into<Option<Cancel>>,
+    with_draft => draft: usize,
 });
 
 impl Default for GenerateOptions {
@@ -75,6 +83,7 @@ impl Default for GenerateOptions {
             stop: Vec::new(),
             ignore_end: false,
             cancel: None,
+            draft: 8,
         }
     }
 }
@@ -89,7 +98,8 @@ pub struct Piece {
 }
 
 /// Generation: an iterator of pieces of text. The session's sequence 0 holds the prompt and the generated
-/// tokens except the last one, so a conversation can continue with it: [`Generation::continue_with`].
+/// tokens except the last one, so a conversation can continue with it: [`Generation::continue_with`]. With drafts
+/// ([`Generation::draft_with`]) it can be some tokens ahead of the pieces that were returned.
 ///
 /// The prompt is computed by [`Generation::prompt`], or else by the first call of [`Iterator::next`]; before
 /// that the session is unchanged. If the generation is cancelled within the prompt, the sequence holds the
@@ -101,6 +111,19 @@ pub struct Generation<'a> {
     prompt: Vec<u32>,
     /// Last chosen token, which the session does not hold yet.
     next: Option<u32>,
+    /// Pieces that are chosen but not returned yet.
+    ready: VecDeque<Piece>,
+    drafting: Option<Drafting<'a>>,
+    /// Maximum number of drafts of a step.
+    most_drafts: usize,
+}
+
+/// Model that drafts, and how much it does.
+struct Drafting<'a> {
+    drafter: Drafter<'a>,
+    pace: Pace,
+    /// Tokens of the session and the one after them.
+    text: Vec<u32>,
 }
 
 impl<'a> Generation<'a> {
@@ -121,7 +144,7 @@ impl<'a> Generation<'a> {
             warn_of_two_begins(tokenizer, prompt);
         }
         let writer = Writer::new(tokenizer, prompt, options)?;
-        Ok(Generation { session, writer, prompt: prompt.to_vec(), next: None })
+        Ok(Generation::new(session, writer, prompt, options))
     }
 
     /// Starts a generation after a whole conversation. The prompt is the conversation from the beginning;
@@ -142,7 +165,41 @@ impl<'a> Generation<'a> {
             warn_of_two_begins(tokenizer, prompt);
         }
         writer.summary.held_tokens = held;
-        Ok(Generation { session, writer, prompt: prompt[held..].to_vec(), next: None })
+        Ok(Generation::new(session, writer, &prompt[held..], options))
+    }
+
+    fn new(
+        session: &'a mut Session,
+        writer: Writer<'a>,
+        prompt: &[u32],
+        options: &GenerateOptions,
+    ) -> Generation<'a> {
+        let (prompt, most_drafts) = (prompt.to_vec(), options.draft);
+        Generation {
+            session,
+            writer,
+            prompt,
+            next: None,
+            ready: VecDeque::new(),
+            drafting: None,
+            most_drafts,
+        }
+    }
+
+    /// Lets a smaller model draft tokens, up to [`GenerateOptions::draft`] in a step. This generation's model verifies
+    /// them all in one batch, see [`Session::verify`]: each token is chosen from its logits as without drafts, and a draft
+    /// is accepted if it is the chosen token. So the text is the same, greedy or sampled with the same seed, apart from
+    /// rounding that depends on the number of tokens in a batch. The number of drafts adapts to what is accepted and to
+    /// the measured times; if drafts do not pay, there are hardly any, and the log says so.
+    ///
+    /// `draft` is a session of its own, whose sequence 0 follows the text. It may be one of another backend.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the models have different vocabularies.
+    pub fn draft_with(mut self, draft: &'a mut Session) -> Result<Generation<'a>> {
+        let drafter = Drafter::new(draft, self.session)?;
+        self.drafting = Some(Drafting { drafter, pace: Pace::new(self.most_drafts), text: Vec::new() });
+        Ok(self)
     }
 
     /// Computes the prompt, unless it has been computed. Between batches, `progress` receives the number of
@@ -211,16 +268,82 @@ impl<'a> Generation<'a> {
         &self.writer.summary
     }
 
-    /// Returns the next piece; `None` for a token that ends the text.
-    fn step(&mut self) -> Result<Option<Piece>> {
+    /// Chooses the next pieces, at least one unless a token ends the text.
+    fn step(&mut self) -> Result<()> {
         if let Some(token) = self.next.take() {
+            if self.drafting.is_some() {
+                return self.step_with_drafts(token);
+            }
             let items = [Item { sequence: 0, tokens: &[token] }];
             self.session.append(&items, self.writer.want()).inspect_err(|_| self.writer.fail())?;
         }
         let room = self.session.position() < self.session.context();
         let piece = self.writer.choose(self.session.rows().get(0), room)?;
         self.next = piece.as_ref().and_then(|piece| piece.token);
-        Ok(piece)
+        self.ready.extend(piece);
+        Ok(())
+    }
+
+    /// Computes `token` and drafts of those after it, and chooses a token from each row as long as it is the draft.
+    fn step_with_drafts(&mut self, token: u32) -> Result<()> {
+        let start = Instant::now();
+        let drafts = self.drafts_after(token);
+        let (length, context) = (self.session.position() + 1, self.session.context());
+        let (mut next, mut accepted, want) = (None, 0, self.writer.want());
+        let (writer, ready) = (&mut self.writer, &mut self.ready);
+        let mut choose = |rows: Rows<'_>| {
+            loop {
+                let piece = writer.choose(rows.get(accepted), length + accepted < context)?;
+                next = piece.as_ref().and_then(|piece| piece.token);
+                let is_draft = next.is_some() && next == drafts.get(accepted).copied();
+                ready.extend(piece);
+                // The session does not hold the last token of a text.
+                if !is_draft || writer.summary.finish.is_some() {
+                    return Ok(accepted);
+                }
+                accepted += 1;
+            }
+        };
+        let done = if drafts.is_empty() {
+            // The device may begin the next step ahead.
+            let items = [Item { sequence: 0, tokens: &[token] }];
+            self.session.append(&items, want).and_then(&mut choose).map(|_| ())
+        } else {
+            self.session.verify(0, &[token], &drafts, want, &mut choose)
+        };
+        done.inspect_err(|_| self.writer.fail())?;
+        self.next = next;
+        self.writer.summary.steps += 1;
+        self.writer.summary.drafts += drafts.len();
+        self.writer.summary.accepted_drafts += accepted;
+        if let Some(drafting) = &mut self.drafting {
+            drafting.pace.add(drafts.len(), accepted, start.elapsed());
+            if let Some(news) = drafting.pace.news() {
+                tracing::info!("{news}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns drafts of the tokens after `token`, which is the one after those that the session holds.
+    fn drafts_after(&mut self, token: u32) -> Vec<u32> {
+        let Some(Drafting { drafter, pace, text }) = &mut self.drafting else { return Vec::new() };
+        let room = self.session.room_for_drafts().min(self.writer.remaining().saturating_sub(1));
+        let count = pace.next().min(room);
+        if count == 0 {
+            return Vec::new();
+        }
+        text.clear();
+        text.extend_from_slice(self.session.tokens(0).unwrap_or_default());
+        text.push(token);
+        match drafter.draft(text, count) {
+            Ok(drafts) => drafts.to_vec(),
+            Err(error) => {
+                tracing::warn!("the model that drafts failed, the text goes on without it: {error}");
+                self.drafting = None;
+                Vec::new()
+            }
+        }
     }
 }
 
@@ -234,6 +357,9 @@ impl Iterator for Generation<'_> {
     type Item = Result<Piece>;
 
     fn next(&mut self) -> Option<Result<Piece>> {
+        if let Some(piece) = self.ready.pop_front() {
+            return Some(Ok(piece));
+        }
         if self.writer.done() {
             return None;
         }
@@ -247,8 +373,7 @@ impl Iterator for Generation<'_> {
         let step = self.step();
         self.writer.summary.time += start.elapsed();
         match step {
-            Ok(Some(piece)) => Some(Ok(piece)),
-            Ok(None) => self.writer.end().map(Ok),
+            Ok(()) => self.ready.pop_front().or_else(|| self.writer.end()).map(Ok),
             Err(error) => Some(Err(error)),
         }
     }

@@ -174,7 +174,8 @@ impl Session {
         let (cache, batch) =
             (options.cache_on(model.backend().as_ref()), options.batch_on(model.backend().as_ref()));
         let want = Want::Logits;
-        let shape = BatchShape { tokens: 1, kv: 1, context, sequences, outputs: 1, cache, want, drafts: false };
+        let shape =
+            BatchShape { tokens: 1, kv: 1, context, sequences, outputs: 1, cache, want, drafts: false };
         let graph = model.file().graph(&shape)?;
         let needs = model.needs(options)?;
         if options.check_memory {

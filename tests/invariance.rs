@@ -22,8 +22,16 @@ struct Setup {
 
 fn setup(file: &ModelFile) -> Setup {
     let (tokens, cache) = (TOKENS, DType::F16);
-    let shape =
-        BatchShape { tokens, kv: 32, context: 40, sequences: 1, outputs: tokens, cache, want: Want::Logits, drafts: false };
+    let shape = BatchShape {
+        tokens,
+        kv: 32,
+        context: 40,
+        sequences: 1,
+        outputs: tokens,
+        cache,
+        want: Want::Logits,
+        drafts: false,
+    };
     let graph = file.graph(&shape).unwrap();
     let ints = |values: Vec<i32>| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
     let n = TOKENS as i32;

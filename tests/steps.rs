@@ -118,7 +118,16 @@ fn the_last_layer_computes_what_is_needed() {
             shapes.push(Shape { recurrent: Some(recurrent.clone()), ..shapes[0].clone() });
         }
         for shape in shapes {
-            let batch = BatchShape { tokens: 9, kv: 16, context: 16, sequences: 1, outputs: 1, cache, want, drafts: false };
+            let batch = BatchShape {
+                tokens: 9,
+                kv: 16,
+                context: 16,
+                sequences: 1,
+                outputs: 1,
+                cache,
+                want,
+                drafts: false,
+            };
             let graph = file(&shape).graph(&batch).unwrap().graph;
             let rows = |name: &str| {
                 let found = graph.ids().map(|id| graph.tensor(id)).find(|t| t.name == name);

@@ -2,6 +2,7 @@
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
+mod drafts;
 mod faults;
 mod floors;
 mod history;

@@ -51,6 +51,12 @@ pub struct Summary {
     pub tokens: usize,
     /// Time spent generating them, without the caller's own time.
     pub time: Duration,
+    /// Number of steps that verified drafts or could have, see [`Generation::draft_with`](super::Generation::draft_with).
+    pub steps: usize,
+    /// Number of tokens that were drafted.
+    pub drafts: usize,
+    /// Number of drafts that became part of the text.
+    pub accepted_drafts: usize,
 }
 
 impl fmt::Display for Summary {
@@ -64,6 +70,15 @@ impl fmt::Display for Summary {
         }
         let (prompt, text) = (speed(self.computed_tokens, self.prompt_time), speed(self.tokens, self.time));
         write!(f, ", {prompt:.1} t/s; {} tokens, {text:.1} t/s", self.tokens)?;
+        if self.drafts > 0 {
+            let share = 100.0 * self.accepted_drafts as f64 / self.drafts as f64;
+            let of_a_step = (self.steps + self.accepted_drafts) as f64 / self.steps.max(1) as f64;
+            write!(
+                f,
+                "; {} of {} drafts accepted ({share:.0} %), {of_a_step:.2} tokens a step",
+                self.accepted_drafts, self.drafts
+            )?;
+        }
         match &self.finish {
             Some(finish) => write!(f, "; ended by {finish}"),
             None => Ok(()),
@@ -86,6 +101,8 @@ mod tests {
             ended(Finish::Limit),
             "prompt 4 tokens (3 held already), 4.0 t/s; 0 tokens, 0.0 t/s; ended by the limit of tokens"
         );
+        let drafted = Summary { steps: 20, drafts: 40, accepted_drafts: 30, ..running.clone() };
+        assert!(drafted.to_string().ends_with("; 30 of 40 drafts accepted (75 %), 2.50 tokens a step"));
         assert!(ended(Finish::Stop("\n".into())).ends_with("ended by the stop text \"\\n\""));
         assert!(ended(Finish::End(2)).ends_with("ended by token 2, which ends the text"));
     }

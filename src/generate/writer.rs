@@ -85,6 +85,11 @@ impl<'a> Writer<'a> {
         self.done = true;
     }
 
+    /// Returns the number of tokens that may still be chosen.
+    pub(super) fn remaining(&self) -> usize {
+        self.limit.saturating_sub(self.summary.tokens)
+    }
+
     /// Returns which logits the sampler needs.
     pub(super) fn want(&self) -> Want {
         self.sampler.want()

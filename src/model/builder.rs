@@ -369,7 +369,8 @@ impl<'a> Builder<'a> {
             return Ok(runs);
         }
         let fields = if self.shape.drafts { Tokens::WITH_KEPT } else { 3 };
-        let runs = self.graph.leaf("runs", DType::I32, [fields, self.shape.sequences, 1, 1], Source::Input)?;
+        let runs =
+            self.graph.leaf("runs", DType::I32, [fields, self.shape.sequences, 1, 1], Source::Input)?;
         self.inputs.runs = Some(runs);
         Ok(runs)
     }

@@ -92,7 +92,8 @@ impl ModelFile {
         // Even the smallest graph uses every tensor.
         let cache = ggml_core::DType::F32;
         let want = Want::Logits;
-        let smallest = BatchShape { tokens: 1, kv: 1, context: 1, sequences: 1, outputs: 1, cache, want, drafts: false };
+        let smallest =
+            BatchShape { tokens: 1, kv: 1, context: 1, sequences: 1, outputs: 1, cache, want, drafts: false };
         let graph = file.built(&smallest, false)?;
         file.left_out = left_out::describe(&file.gguf, &file.hparams, graph.known())?;
         file.left_out.iter().for_each(|part| tracing::warn!(target: "diptych::model", "left out: {part}"));

@@ -10,6 +10,12 @@ use ggml_core::{Error, Result};
 pub type Verdict<'a> = &'a mut dyn FnMut(Rows<'_>) -> Result<usize>;
 
 impl Session {
+    /// Returns the number of drafts that may follow the next token of sequence 0.
+    pub(crate) fn room_for_drafts(&self) -> usize {
+        let room = self.context.saturating_sub(self.cells.length(0) + 1);
+        room.min(self.batch.saturating_sub(self.cells.owed(0) + 1))
+    }
+
     /// Appends tokens to a sequence, and after them drafts of the tokens that may follow, in one batch. It costs little
     /// more than a batch of one token, because the weights are read once. `verdict` compares the drafts with what
     /// follows from the rows; the sequence then holds the tokens and the drafts that it keeps.
@@ -52,9 +58,7 @@ impl Session {
         self.inputs.drafts = 0;
         let kept = ran.and_then(|()| verdict(self.rows())).and_then(|kept| match kept <= drafts.len() {
             true => Ok(kept),
-            false => {
-                Err(Error::argument("kept drafts", kept, format!("at most {}", drafts.len())))
-            }
+            false => Err(Error::argument("kept drafts", kept, format!("at most {}", drafts.len()))),
         });
         let certain = length + tokens.len();
         let kept = match kept {
