@@ -4,7 +4,9 @@
 
 use clap::Parser;
 use diptych::backends::BackendName;
-use diptych::bench::{BenchOptions, Breakdown, bench, copy_bandwidth, profile};
+use diptych::bench::{
+    BenchOptions, Breakdown, DraftMeasurement, bench, bench_drafts, copy_bandwidth, profile,
+};
 use diptych::model::{LoadOptions, ModelFile, Offload};
 use diptych::{DType, Error, Model, Precision, Result, SessionOptions, program};
 use indicatif::ProgressBar;
@@ -54,6 +56,13 @@ struct Args {
     /// exact: no activation below F32; fast: F16 or 8-bit activations allowed.
     #[arg(long, default_value = "fast")]
     precision: Precision,
+    /// GGUF file of a smaller model with the same vocabulary: generation is measured with its drafts too, with the share
+    /// of them that is accepted.
+    #[arg(long, value_name = "FILE")]
+    draft_model: Option<PathBuf>,
+    /// Maximum number of tokens that a step drafts, with --draft-model.
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "draft_model")]
+    draft: usize,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -111,6 +120,19 @@ fn profiled(args: &Args, model: &Model, options: &BenchOptions) -> Result<()> {
     program::print_text(&text)
 }
 
+/// Measures generation with drafts, if there is a model that drafts.
+fn measure_drafts(
+    args: &Args,
+    model: &Model,
+    options: &BenchOptions,
+    bar: &ProgressBar,
+) -> Result<Option<DraftMeasurement>> {
+    let Some(path) = args.draft_model.as_ref().filter(|_| args.predict > 0) else { return Ok(None) };
+    let draft = Model::load(path, model.backend().clone())?;
+    let mut progress = |name: &str, seconds| bar.set_message(format!("{name}: {seconds:.3} s"));
+    bench_drafts(model, &draft, args.draft, options, &mut progress).map(Some)
+}
+
 fn run(args: &Args) -> Result<()> {
     program::set_verbose(args.verbose);
     let backend = program::open_for(&args.model, &args.backend, &program::open_options(args.timeout_s))?;
@@ -143,6 +165,7 @@ fn run(args: &Args) -> Result<()> {
         bar.set_message(format!("{name}: {seconds:.3} s"));
         bar.inc(1);
     })?;
+    let drafted = measure_drafts(args, &model, &options, &bar)?;
     bar.finish_and_clear();
     program::note_phases(&model);
     program::note_fallbacks(&model);
@@ -151,13 +174,21 @@ fn run(args: &Args) -> Result<()> {
         let report = serde_json::json!({
             "model": args.model, "backend": args.backend, "device": device.name, "driver": device.driver,
             "offload": args.offload.to_string(), "precision": args.precision, "cache": options.session.cache_on(backend.as_ref()).name(),
-            "batch": options.session.batch_on(backend.as_ref()), "emulated": is_emulated(args), "measurements": measured,
+            "batch": options.session.batch_on(backend.as_ref()), "emulated": is_emulated(args), "measurements": measured, "drafts": drafted,
         });
         return program::print(format!("{report:#}\n"));
     }
     let mut text = heading(args, &device.name);
     for m in measured {
         text += &format!("{:>8}  {:10.2} +- {:.2} t/s\n", m.name, m.mean, m.sd);
+    }
+    if let Some(d) = drafted {
+        let m = &d.speed;
+        let (share, of_a_step) = (100.0 * d.share(), d.tokens_of_a_step());
+        text += &format!(
+            "{:>8}  {:10.2} +- {:.2} t/s; {} of {} drafts accepted ({share:.0} %), {of_a_step:.2} tokens a step\n",
+            m.name, m.mean, m.sd, d.accepted, d.drafts
+        );
     }
     program::print_text(&text)
 }

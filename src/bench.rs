@@ -8,8 +8,10 @@
 //! raises its clocks only while it works. (An H100 under Vulkan takes about half a second: its first runs of one
 //! token took 7 times as long as later ones.)
 
+mod drafts;
 mod profile;
 
+pub use drafts::{DraftMeasurement, bench_drafts};
 pub use profile::{Breakdown, StepTotal, copy_bandwidth};
 
 use crate::session::{Item, Profile, Want};

@@ -113,6 +113,8 @@ pub struct Generation<'a> {
     next: Option<u32>,
     /// Pieces that are chosen but not returned yet.
     ready: VecDeque<Piece>,
+    /// Reason for the end of the text, until the pieces before it are returned.
+    finish: Option<Finish>,
     drafting: Option<Drafting<'a>>,
     /// Maximum number of drafts of a step.
     most_drafts: usize,
@@ -181,6 +183,7 @@ impl<'a> Generation<'a> {
             prompt,
             next: None,
             ready: VecDeque::new(),
+            finish: None,
             drafting: None,
             most_drafts,
         }
@@ -313,6 +316,9 @@ impl<'a> Generation<'a> {
         };
         done.inspect_err(|_| self.writer.fail())?;
         self.next = next;
+        if self.ready.len() > 1 {
+            self.finish = self.writer.summary.finish.take();
+        }
         self.writer.summary.steps += 1;
         self.writer.summary.drafts += drafts.len();
         self.writer.summary.accepted_drafts += accepted;
@@ -323,6 +329,15 @@ impl<'a> Generation<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Returns the next piece that is chosen. With the last one, the reason for the end of the text is known.
+    fn next_ready(&mut self) -> Option<Piece> {
+        let piece = self.ready.pop_front()?;
+        if self.ready.is_empty() && self.finish.is_some() {
+            self.writer.summary.finish = self.finish.take();
+        }
+        Some(piece)
     }
 
     /// Returns drafts of the tokens after `token`, which is the one after those that the session holds.
@@ -357,7 +372,7 @@ impl Iterator for Generation<'_> {
     type Item = Result<Piece>;
 
     fn next(&mut self) -> Option<Result<Piece>> {
-        if let Some(piece) = self.ready.pop_front() {
+        if let Some(piece) = self.next_ready() {
             return Some(Ok(piece));
         }
         if self.writer.done() {
@@ -373,7 +388,7 @@ impl Iterator for Generation<'_> {
         let step = self.step();
         self.writer.summary.time += start.elapsed();
         match step {
-            Ok(()) => self.ready.pop_front().or_else(|| self.writer.end()).map(Ok),
+            Ok(()) => self.next_ready().or_else(|| self.writer.end()).map(Ok),
             Err(error) => Some(Err(error)),
         }
     }

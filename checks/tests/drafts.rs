@@ -47,10 +47,13 @@ fn text(
         None => generation,
     };
     let (mut tokens, mut text) = (Vec::new(), String::new());
-    for piece in generation.by_ref() {
+    while let Some(piece) = generation.next() {
         let piece = piece.expect("a piece");
         tokens.extend(piece.token);
         text += &piece.text;
+        // The reason for the end comes with the last token.
+        let summary = generation.summary();
+        assert!(summary.finish.is_none() || tokens.len() == summary.tokens);
     }
     let summary = generation.summary().clone();
     (tokens, text, summary)
