@@ -5,7 +5,7 @@
 use clap::Parser;
 use diptych::backends::BackendName;
 use diptych::bench::{
-    BenchOptions, Breakdown, DraftMeasurement, bench, bench_drafts, copy_bandwidth, profile,
+    BenchOptions, Breakdown, DraftMeasurement, bench, bench_drafts, bench_parallel, copy_bandwidth, profile,
 };
 use diptych::model::{LoadOptions, ModelFile, Offload};
 use diptych::{DType, Error, Model, Precision, Result, SessionOptions, program};
@@ -63,6 +63,9 @@ struct Args {
     /// Maximum number of tokens that a step drafts, with --draft-model.
     #[arg(long, value_name = "N", default_value_t = 8, requires = "draft_model")]
     draft: usize,
+    /// Measure generation for this many sequences that take their steps together too.
+    #[arg(long, value_name = "N")]
+    parallel: Option<usize>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -161,10 +164,14 @@ fn run(args: &Args) -> Result<()> {
     }
     let kinds = usize::from(args.prompt_tokens > 0) + usize::from(args.predict > 0);
     let bar = ProgressBar::new((kinds * args.repeat) as u64);
-    let measured = bench(&model, &options, &mut |name, seconds| {
+    let mut measured = bench(&model, &options, &mut |name, seconds| {
         bar.set_message(format!("{name}: {seconds:.3} s"));
         bar.inc(1);
     })?;
+    if let Some(sequences) = args.parallel.filter(|_| args.predict > 0) {
+        let mut progress = |name: &str, seconds| bar.set_message(format!("{name}: {seconds:.3} s"));
+        measured.push(bench_parallel(&model, sequences, &options, &mut progress)?);
+    }
     let drafted = measure_drafts(args, &model, &options, &bar)?;
     bar.finish_and_clear();
     program::note_phases(&model);

@@ -9,9 +9,11 @@
 //! token took 7 times as long as later ones.)
 
 mod drafts;
+mod parallel;
 mod profile;
 
 pub use drafts::{DraftMeasurement, bench_drafts};
+pub use parallel::bench_parallel;
 pub use profile::{Breakdown, StepTotal, copy_bandwidth};
 
 use crate::session::{Item, Profile, Want};

@@ -22,15 +22,17 @@
 //!
 //! A conversation of several turns needs no log of computed tokens: [`Generation::continue_with`] gets the whole
 //! conversation each time and computes only the new tokens. [`Generations`] runs several generations in
-//! parallel.
+//! parallel, [`Requests`] puts a queue of several users in front of them.
 
 mod draft;
 mod pace;
+mod requests;
 mod several;
 mod summary;
 mod writer;
 
 pub use crate::cancel::Cancel;
+pub use requests::{Event, RequestId, RequestLimits, Requests};
 pub use several::Generations;
 pub use summary::{Finish, Summary};
 

@@ -3,9 +3,12 @@
 use crate::common;
 
 use common::{backends, model, tiny};
-use diptych::bench::{BenchOptions, Breakdown, StepTotal, bench, copy_bandwidth, profile};
+use diptych::bench::{
+    BenchOptions, Breakdown, StepTotal, bench, bench_drafts, bench_parallel, copy_bandwidth, profile,
+};
 use diptych::session::Want;
-use diptych::{DType, Error, SessionOptions};
+use diptych::synthesize::Shape;
+use diptych::{DType, Error, Precision, SessionOptions};
 use std::time::Duration;
 
 #[test]
@@ -75,6 +78,26 @@ fn recurrent_models_are_measured_at_a_depth() {
         let options = options.clone().with_session(session);
         assert_eq!(bench(&model, &options, &mut |_, _| ()).expect("a measurement").len(), 2);
     }
+}
+
+/// Drafts of the model itself are accepted; several sequences make as many tokens more.
+#[test]
+fn drafts_and_several_sequences_are_measured() {
+    let backend = common::backend("cpu").expect("the CPU");
+    let model = model(&Shape { vocabulary: 300, ..tiny("qwen35", DType::F16) }, &backend);
+    let session = SessionOptions::default().with_precision(Precision::Exact);
+    let options = BenchOptions::default()
+        .with_predict(40)
+        .with_depth(5)
+        .with_repeat(2)
+        .with_warm_up(Duration::ZERO)
+        .with_session(session);
+    let drafted = bench_drafts(&model, &model, 4, &options, &mut |_, _| ()).expect("a measurement");
+    assert_eq!((drafted.speed.name.as_str(), drafted.speed.samples.len()), ("tg40@5 drafts", 2));
+    assert!(drafted.drafts > 20 && drafted.share() > 0.9 && drafted.tokens_of_a_step() > 1.2, "{drafted:?}");
+    let together = bench_parallel(&model, 3, &options, &mut |_, _| ()).expect("a measurement");
+    assert_eq!((together.name.as_str(), together.tokens), ("tg40@5 x3", 120));
+    assert!(bench_parallel(&model, 0, &options, &mut |_, _| ()).is_err());
 }
 
 #[test]

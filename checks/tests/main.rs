@@ -8,6 +8,7 @@ mod floors;
 mod history;
 mod imports;
 mod project;
+mod requests;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod rocm_roots;
 mod routes;

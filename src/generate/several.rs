@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 /// ```
 pub struct Generations<'a> {
     session: &'a mut Session,
-    tokenizer: &'a Tokenizer,
+    pub(super) tokenizer: &'a Tokenizer,
     /// Generation of each sequence.
     all: Vec<Option<Running<'a>>>,
 }
@@ -225,7 +225,7 @@ impl<'a> Generations<'a> {
         Ok(pieces)
     }
 
-    fn is_running(&self, sequence: usize) -> bool {
+    pub(super) fn is_running(&self, sequence: usize) -> bool {
         self.all.get(sequence).and_then(Option::as_ref).is_some_and(|one| !one.writer.done())
     }
 

@@ -50,7 +50,7 @@ impl Session {
 
     /// Returns how many of these tokens a sequence holds from the beginning on, without the last one, and without those
     /// that would have to be computed again.
-    fn in_common(&self, sequence: usize, tokens: &[u32]) -> usize {
+    pub(crate) fn in_common(&self, sequence: usize, tokens: &[u32]) -> usize {
         let held = self.cells.tokens(sequence);
         let common = held.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         self.held_of(sequence, common.min(tokens.len().saturating_sub(1)))
