@@ -136,6 +136,8 @@ pub struct Session {
     results: Results,
     /// Lengths of sequences before a call, and how many of their positions were computed.
     before: Vec<[usize; 2]>,
+    /// Computed positions of sequences before a batch.
+    placed_before: Vec<usize>,
 }
 
 impl std::fmt::Debug for Session {
@@ -186,7 +188,7 @@ impl Session {
         }
         let state = State::new(&model, &needs)?;
         let layouts = StateLayout::of_graph(&graph);
-        let every = options.checkpoint_every.unwrap_or(batch);
+        let every = (options.checkpoint_every, batch);
         let checkpoints = Checkpoints::new(&layouts, sequences, every, options.checkpoint_memory);
         Ok(Session {
             programs: Vec::new(),
@@ -207,6 +209,7 @@ impl Session {
             inputs: Inputs::default(),
             results: Results::default(),
             before: Vec::new(),
+            placed_before: Vec::new(),
         })
     }
 

@@ -23,7 +23,11 @@ fn models() -> Vec<(&'static str, Model)> {
 
 /// Returns a session with batches of four tokens.
 fn session(model: &Model) -> Session {
-    let options = SessionOptions::default().with_context(64).with_batch(4).with_precision(Precision::Exact);
+    let options = SessionOptions::default()
+        .with_context(64)
+        .with_batch(4)
+        .with_checkpoint_every(4)
+        .with_precision(Precision::Exact);
     model.session(&options).expect("a session")
 }
 

@@ -123,8 +123,7 @@ fn full_queues_and_cancelled_requests() {
     let mut session = model.session(&options(1)).expect("a session");
     let limits = RequestLimits::default().with_waiting(3).with_each(2);
     let mut requests = Requests::new(&mut session, &tokenizer, limits);
-    let submit =
-        |requests: &mut Requests<'_>, user| requests.submit(user, &prompt(user, 1, 2), &predict(9));
+    let submit = |requests: &mut Requests<'_>, user| requests.submit(user, &prompt(user, 1, 2), &predict(9));
     let first = submit(&mut requests, 1).expect("room");
     let second = submit(&mut requests, 1).expect("room");
     let refused = |result: diptych::Result<RequestId>, part: &str| match result {

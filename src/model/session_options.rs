@@ -24,7 +24,8 @@ pub struct SessionOptions {
     /// Amount of rounding that is allowed.
     pub precision: Precision,
     /// Positions between two checkpoints of recurrent state, to which a sequence can go back, see
-    /// [`Session::truncate`](crate::Session::truncate); batches of prompts end there. `None`: as many as a batch has.
+    /// [`Session::truncate`](crate::Session::truncate); batches of prompts end there. `None`: as many as a batch has, but
+    /// where computing them takes less than 32 times as long as a checkpoint, more.
     pub checkpoint_every: Option<usize>,
     /// Maximum bytes of the checkpoints of all sequences, in host memory; 0 for none. It is allocated when checkpoints
     /// are made. One takes as much as the recurrent state of a sequence (19 MB in a Qwen3.5 of 2 billion parameters).

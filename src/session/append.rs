@@ -261,10 +261,14 @@ impl Session {
             if !owed {
                 return Ok(true);
             }
+            self.placed_before.clear();
+            let computed = items.iter().map(|item| self.cells.computed(item.sequence));
+            self.placed_before.extend(computed);
             self.place_batch(items, all);
             self.run(want).inspect_err(|error| self.demote(error))?;
-            for item in items {
-                self.keep_if_due(item.sequence, want)?;
+            for (i, item) in items.iter().enumerate() {
+                let before = self.placed_before.get(i).copied().unwrap_or(0);
+                self.keep_if_due(item.sequence, before, want)?;
             }
         }
     }

@@ -12,6 +12,7 @@ use super::{Session, Want};
 use crate::model::StateKind;
 use ggml_core::{Error, Result};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Least number of tokens of a call that is a prompt: a checkpoint is made before it, so that another prompt can take its
 /// place.
@@ -21,6 +22,9 @@ const PROMPT: usize = 16;
 /// for which that checkpoint is worth a batch of its own. The next turn of a chat often changes the last tokens of the
 /// prompt: templates begin answers differently than they repeat them.
 const NEAR_END: [usize; 2] = [16, 64];
+
+/// Least time between checkpoints that are not asked for, in times of making one: they cost 3 % of the time at most.
+const RARELY: u32 = 32;
 
 /// Recurrent state of a sequence.
 #[derive(Clone, Debug)]
@@ -44,14 +48,24 @@ pub(super) struct Checkpoints {
     bytes: usize,
     /// Number of positions between checkpoints.
     every: usize,
+    /// True if checkpoints are made at all these positions, however long they take.
+    at_all: bool,
+    /// Time of the last checkpoint, and how long it took to make it.
+    last_made: Option<(Instant, Duration)>,
     /// For each sequence, a position where a checkpoint is wanted.
     wanted: Vec<Option<usize>>,
 }
 
 impl Checkpoints {
-    /// Creates the structure for state with these layouts, without checkpoints; `memory` is the maximum of their bytes.
-    /// None are made of a model without recurrent state.
-    pub(super) fn new(layouts: &[StateLayout], sequences: usize, every: usize, memory: u64) -> Checkpoints {
+    /// Creates the structure for state with these layouts, without checkpoints. `every` are the positions between them if
+    /// they were asked for, otherwise `batch`; `memory` is the maximum of their bytes. None are made of a model without
+    /// recurrent state.
+    pub(super) fn new(
+        layouts: &[StateLayout],
+        sequences: usize,
+        (every, batch): (Option<usize>, usize),
+        memory: u64,
+    ) -> Checkpoints {
         let slots = layouts.iter().filter(|layout| layout.kind == StateKind::Slots);
         let bytes: usize = slots.map(|layout| layout.bytes).sum();
         let most = memory.checked_div(bytes as u64).unwrap_or(0);
@@ -60,7 +74,9 @@ impl Checkpoints {
             spare: Vec::new(),
             blocks: [0, usize::try_from(most).unwrap_or(usize::MAX)],
             bytes,
-            every,
+            every: every.unwrap_or(batch),
+            at_all: every.is_some(),
+            last_made: None,
             wanted: vec![None; sequences],
         }
     }
@@ -80,12 +96,9 @@ impl Checkpoints {
         wanted.map_or(every, |wanted| every.min(wanted - position))
     }
 
-    /// True if a checkpoint belongs at a position of a sequence.
-    fn is_due(&self, sequence: usize, position: usize) -> bool {
-        self.are_made()
-            && position > 0
-            && (position.is_multiple_of(self.every)
-                || self.wanted.get(sequence).copied().flatten() == Some(position))
+    /// True if a checkpoint that nobody asked for costs little: not many are made for the time that everything else takes.
+    fn costs_little(&self) -> bool {
+        self.at_all || self.last_made.is_none_or(|(when, took)| when.elapsed() >= took * RARELY)
     }
 
     /// Returns the position of the last checkpoint of a sequence at or before `position`; 0 if there is none.
@@ -190,8 +203,11 @@ impl Session {
         if position == 0 || self.checkpoints.before(sequence, position) == position {
             return Ok(());
         }
+        self.wait_in_flight()?;
         let Some(mut memory) = self.checkpoints.memory() else { return Ok(()) };
-        let read = self.wait_in_flight().and_then(|()| self.read_slots(sequence, &mut memory));
+        let start = Instant::now();
+        let read = self.read_slots(sequence, &mut memory);
+        self.checkpoints.last_made = Some((Instant::now(), start.elapsed()));
         match read {
             Ok(()) => self.checkpoints.held.push(Checkpoint { sequence, position, state: Arc::new(memory) }),
             Err(_) => self.checkpoints.spare.push(memory),
@@ -201,32 +217,24 @@ impl Session {
 
     /// Keeps a checkpoint before a call that appends `tokens` tokens to a sequence, if they are a prompt.
     pub(super) fn keep_before_prompt(&mut self, sequence: usize, tokens: usize, want: Want) -> Result<()> {
-        if tokens < PROMPT || matches!(want, Want::Hidden(_)) {
+        if tokens < PROMPT || matches!(want, Want::Hidden(_)) || !self.checkpoints.costs_little() {
             return Ok(());
         }
         self.keep_checkpoint(sequence)
     }
 
-    /// Keeps a checkpoint of a sequence if its last computed position is due for one.
-    pub(super) fn keep_if_due(&mut self, sequence: usize, want: Want) -> Result<()> {
-        // Layers after the wanted one have no state.
-        if matches!(want, Want::Hidden(_))
-            || !self.checkpoints.is_due(sequence, self.cells.computed(sequence))
-        {
-            return Ok(());
-        }
-        self.keep_checkpoint(sequence)
-    }
-
-    /// Keeps a checkpoint of a sequence if one was due after position `before`.
-    pub(super) fn keep_if_passed(&mut self, sequence: usize, before: usize, want: Want) -> Result<()> {
+    /// Keeps a checkpoint of a sequence if one was due after position `before`: at its last computed position, and rarely
+    /// enough.
+    pub(super) fn keep_if_due(&mut self, sequence: usize, before: usize, want: Want) -> Result<()> {
         let position = self.cells.computed(sequence);
-        if position.saturating_sub(before) < self.checkpoints.distance(sequence, before)
-            || matches!(want, Want::Hidden(_))
-        {
+        let checkpoints = &self.checkpoints;
+        let due = position > before && position - before >= checkpoints.distance(sequence, before);
+        // Layers after the wanted one have no state.
+        if !due || matches!(want, Want::Hidden(_)) {
             return Ok(());
         }
-        self.keep_checkpoint(sequence)
+        let is_wanted = checkpoints.wanted.get(sequence).copied().flatten() == Some(position);
+        if is_wanted || checkpoints.costs_little() { self.keep_checkpoint(sequence) } else { Ok(()) }
     }
 
     /// Makes the recurrent state of a sequence be the one after its first `position` positions or fewer, and takes the
@@ -300,7 +308,7 @@ mod tests {
     fn checkpoints(most: u64) -> Checkpoints {
         let layouts = [(StateKind::Rows, 9), (StateKind::Slots, 3), (StateKind::Slots, 5)];
         let layouts = layouts.map(|(kind, bytes)| StateLayout { kind, bytes });
-        Checkpoints::new(&layouts, 3, 10, 8 * most + 7)
+        Checkpoints::new(&layouts, 3, (Some(10), 99), 8 * most + 7)
     }
 
     fn keep(all: &mut Checkpoints, sequence: usize, position: usize) {
@@ -323,13 +331,12 @@ mod tests {
         all.want_near_end(0, 3, 99);
         assert_eq!([0, 79, 80, 82, 83].map(|p| all.distance(0, p)), [10, 1, 3, 1, 7]);
         assert_eq!(all.distance(1, 82), 8);
-        assert_eq!([0, 10, 83, 84].map(|p| all.is_due(0, p)), [false, true, true, false]);
         all.want_near_end(0, 40, 99);
-        assert!(!all.is_due(0, 83));
+        assert_eq!(all.distance(0, 80), 10);
         // Without memory, and without recurrent state, nothing is cut.
-        let none = Checkpoints::new(&[StateLayout { kind: StateKind::Rows, bytes: 9 }], 1, 10, 1000);
+        let none = Checkpoints::new(&[StateLayout { kind: StateKind::Rows, bytes: 9 }], 1, (None, 10), 1000);
         for none in [checkpoints(0), none] {
-            assert_eq!((none.distance(0, 7), none.is_due(0, 10)), (usize::MAX, false));
+            assert_eq!((none.distance(0, 7), none.are_made()), (usize::MAX, false));
         }
     }
 
@@ -348,6 +355,20 @@ mod tests {
         assert_eq!((positions(&all, 0), positions(&all, 2), all.spare.len()), (vec![], vec![10], 2));
         all.clear();
         assert_eq!((all.held.len(), all.spare.len(), all.blocks), (0, 4, [4, 8]));
+    }
+
+    #[test]
+    fn those_that_nobody_asked_for_are_rare() {
+        let mut all = checkpoints(4);
+        let took = Duration::from_secs(1000);
+        all.last_made = Some((Instant::now(), took));
+        assert!(all.costs_little());
+        all.at_all = false;
+        assert!(!all.costs_little());
+        all.last_made = Some((Instant::now(), Duration::ZERO));
+        assert!(all.costs_little());
+        all.last_made = None;
+        assert!(all.costs_little());
     }
 
     /// Memory is bounded; the gaps between those that stay grow with the distance from the end.

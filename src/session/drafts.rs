@@ -73,7 +73,7 @@ impl Session {
         if self.recurrent() {
             // The state is the one before the drafts.
             self.cells.unplace(sequence, certain);
-            self.keep_if_passed(sequence, computed, want)?;
+            self.keep_if_due(sequence, computed, want)?;
         }
         Ok(())
     }

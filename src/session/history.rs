@@ -70,9 +70,10 @@ impl Session {
     ///
     /// It costs nothing, except with recurrent state, which cannot be cut: the session restores its last checkpoint
     /// at or before `position`, and the tokens from there to `position` are computed again, in the batch of the
-    /// next tokens that are appended or by [`Session::catch_up`]. They are at most
+    /// next tokens that are appended or by [`Session::catch_up`]. They are fewer than
     /// [`SessionOptions::checkpoint_every`] tokens, unless [`SessionOptions::checkpoint_memory`] is too small for
-    /// the length of the text: the distances then grow with the distance from its end.
+    /// the length of the text: the distances then grow with the distance from its end. Without that option, they take
+    /// about as long as a batch of a prompt, or 32 times as long as making a checkpoint if that is longer.
     ///
     /// [`SessionOptions::checkpoint_every`]: super::SessionOptions::checkpoint_every
     /// [`SessionOptions::checkpoint_memory`]: super::SessionOptions::checkpoint_memory
