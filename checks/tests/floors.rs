@@ -150,10 +150,10 @@ pub(crate) const FLOORS: &[Floors] = &[
         folder: "src",
         module: "session",
         floors: &[
-            &["embed", "phases", "profile"],
+            &["drafts", "embed", "history", "phases", "profile"],
             &["append", "saved"],
             &["ahead", "demote", "programs"],
-            &["inputs", "prepared", "results"],
+            &["checkpoints", "inputs", "prepared", "results"],
             &["cells", "layout", "memory"],
         ],
     },

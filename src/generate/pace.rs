@@ -1,4 +1,4 @@
-//! How many tokens to draft: as many as pay, by what was accepted and by measured times.
+//! Number of tokens to draft: as many as pay, by what was accepted and by measured times.
 
 use std::time::Duration;
 

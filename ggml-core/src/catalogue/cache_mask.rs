@@ -10,18 +10,18 @@ use crate::op::CacheMask;
 fn cells(n: usize, sequences: usize) -> Fill {
     let words = CacheMask::words(sequences);
     let mut lengths = vec![0; sequences];
-    let (mut at, mut holders) = (Vec::new(), vec![vec![0u32; n]; words]);
+    let (mut at, mut holders) = (Vec::new(), vec![0u32; n * words]);
     for i in 0..n {
         let sequence = i / 5 % sequences;
         let free = i % 11 == 7;
         let held = if i % 7 == 3 { 0..sequences } else { sequence..sequence + 1 };
         for [word, bit] in held.filter(|_| !free).map(CacheMask::place) {
-            holders[word][i] |= 1 << bit;
+            holders[word * n + i] |= 1 << bit;
         }
         at.push(if free { -1.0 } else { lengths[sequence] as f32 });
         lengths[sequence] += usize::from(!free);
     }
-    at.extend(holders.concat().into_iter().map(|word| word as i32 as f32));
+    at.extend(holders.into_iter().map(|word| word as i32 as f32));
     Fill::Values(at)
 }
 
