@@ -103,6 +103,8 @@ pub struct Profile {
     pub packed_half: bool,
     /// LDS of one work-group in bytes.
     pub lds_bytes: u32,
+    /// LDS in bytes that a launch may give a work-group.
+    pub given_lds: u32,
     /// Maximum number of threads of a work-group.
     pub max_threads: u32,
     /// Number of compute units (work-group processors on RDNA).
@@ -219,6 +221,7 @@ impl Profile {
                 copies: number >= 80,
                 packed_half: number >= 60,
                 lds_bytes: 48 << 10,
+                given_lds: given_lds(number),
                 max_threads: 1024,
                 compute_units: 1,
                 candidates: Chosen::default(),
@@ -256,10 +259,21 @@ impl Profile {
             copies: false,
             packed_half: version.0 >= 9,
             lds_bytes: if version == (9, 5, 0) { 160 << 10 } else { 64 << 10 },
+            given_lds: 0,
             max_threads: 1024,
             compute_units: 1,
             candidates: Chosen::default(),
         })
+    }
+}
+
+/// Returns the LDS in bytes that a launch may give a work-group of an NVIDIA processor (CUDA C++ Programming Guide,
+/// technical specifications: 227 KiB on 9.0 and 10.x, 99 on 8.6, 8.9 and 12.0, of which the system uses 1).
+fn given_lds(number: u32) -> u32 {
+    match number {
+        ..80 => 0,
+        90 | 100..=109 => 226 << 10,
+        _ => 98 << 10,
     }
 }
 
@@ -361,6 +375,9 @@ mod tests {
         };
         assert_eq!(nvidia("sm_60"), (Family::Nvidia, 32, Software, Matrix::None));
         assert_eq!(nvidia("sm_90a"), (Family::Nvidia, 32, Dp4a, Matrix::Tensor));
+        let given = ["sm_70", "sm_80", "sm_89", "sm_90", "sm_100", "sm_120", "gfx906"];
+        let given = given.map(|name| Profile::of(&target(name)).unwrap().given_lds >> 10);
+        assert_eq!(given, [0, 98, 98, 226, 226, 98, 0]);
         assert!(Profile::of(&target("sm_")).is_none());
         assert!(Profile::of(&target("gfx1300")).is_none() && Profile::of(&target("gfx9")).is_none());
         assert!(Profile::of(&target("gfx9-generic")).is_none());

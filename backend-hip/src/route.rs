@@ -36,7 +36,7 @@ impl Table for Route {
         match self {
             Route::MatrixProducts => &Row {
                 name: "hip.matrix-products",
-                about: "products of prompts on matrix units (WMMA, MFMA, mma)",
+                about: "products of several tokens on matrix units (WMMA, MFMA, mma)",
                 plain: "tiles of bytes or floats",
                 on_top_of: None,
             },

@@ -1,8 +1,10 @@
 // The kernels of MUL_MAT where rounding is allowed and the target multiplies F16, by type (mat_tile_half.h):
 // `mat_tile_half_<type>_<rows>x<columns>`, `mat_tile_mma_...` for NVIDIA's processors, or `mat_tile_packed_...` for AMD's
 // processors without dot products (mat_tile_packed.h). They read the activations that `round_half` wrote to scratch
-// (mul_mat_half.hip).
+// (mul_mat_half.hip). `mat_narrow_<type>_n<columns>` is for few columns on NVIDIA's processors (mat_narrow.h) and reads those
+// of `round_narrow_<span>` or `normalize_narrow_<span>`.
 #pragma once
+#include "mat_narrow.h"
 #include "mat_tile_half.h"
 #include "mat_tile_mma.h"
 #include "mat_tile_packed.h"

@@ -33,3 +33,10 @@ KERNEL(ROW_THREADS) round_half(const float *b, u16 *x, float *scale, MulMatParam
     if (thread_id() == 0) scale[row] = inverse_power(factor);
 }
 #endif
+
+#if HAS_COPIES && HAS_MATRIX
+ROUND_NARROW(round_narrow, 32, false)
+ROUND_NARROW(round_narrow, 64, false)
+ROUND_NARROW(normalize_narrow, 32, true)
+ROUND_NARROW(normalize_narrow, 64, true)
+#endif

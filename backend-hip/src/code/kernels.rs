@@ -9,7 +9,6 @@ use crate::code::excerpt::Excerpt;
 use crate::code::ptx;
 use crate::driver::Module;
 use crate::op::{self, Context, Launch, Refusal};
-use crate::tuning::GIVEN_LDS;
 use ggml_core::fuse::Group;
 use ggml_core::sync::lock;
 use std::borrow::Cow;
@@ -258,8 +257,8 @@ impl Kernel {
             return refuse(format!("a grid of {:?} work-groups is too large", launch.grid));
         }
         let lds = launch.lds_bytes.saturating_add(self.info.as_ref().map_or(0, |i| i.lds_bytes));
-        let given = profile.family == Family::Nvidia && launch.lds_bytes > 0;
-        let most = if given { profile.lds_bytes.max(GIVEN_LDS) } else { profile.lds_bytes };
+        let given = if launch.lds_bytes > 0 { profile.given_lds } else { 0 };
+        let most = profile.lds_bytes.max(given);
         if lds > most {
             return refuse(format!("{lds} bytes of LDS; the maximum is {most}"));
         }

@@ -2,6 +2,7 @@
 //! before and after.
 
 use super::grid::{by_rows, launch, scratch};
+use super::mat_narrow;
 use super::types::of_type;
 use super::{Context, Launch, Operand, Refusal};
 use crate::arch::{Family, Profile};
@@ -144,13 +145,16 @@ pub(super) struct MatVec {
 /// Parameters of the kernels.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
-struct VecParams {
-    products: ProductsParams,
-    more: MatVecParams,
+pub(super) struct VecParams {
+    pub(super) products: ProductsParams,
+    pub(super) more: MatVecParams,
 }
 
 /// Plans the launches; `None` if there are no kernels for the type.
 pub(super) fn plan(c: &Context<'_>, work: &MatVec) -> Option<Result<Vec<Launch>, Refusal>> {
+    if let Some(launches) = mat_narrow::plan(c, work) {
+        return Some(launches);
+    }
     let kernels = kernels(work.dtype)?;
     Some(launches(c, work, &kernels))
 }
@@ -179,6 +183,15 @@ fn launches(c: &Context<'_>, work: &MatVec, kernels: &Kernels) -> Result<Vec<Lau
     if work.norm.is_some() && !choice.variant.stages {
         products.parts &= !ProductsParams::NORM;
     }
+    let operands = operands(work, input);
+    let params = VecParams { products, more: choice.more };
+    let last = launch(c, (choice.module, choice.kernel), operands, &params, choice.groups, THREADS)?;
+    launches.push(Launch { written: 3, lds_bytes: choice.lds_bytes, ..last });
+    Ok(launches)
+}
+
+/// Returns the operands of a launch; `input`: the input and the norm's weight, or rounded columns and their scales.
+pub(super) fn operands(work: &MatVec, input: [Operand; 2]) -> Vec<Operand> {
     let any = work.weights[0];
     let three = |list: &[Operand], any| [0, 1, 2].map(|i| list.get(i).copied().unwrap_or(any));
     let mut operands = three(&work.weights, any).to_vec();
@@ -187,10 +200,7 @@ fn launches(c: &Context<'_>, work: &MatVec, kernels: &Kernels) -> Result<Vec<Lau
     operands.push(work.residual.unwrap_or(any));
     operands.extend(work.experts.map(|of| of.unwrap_or(any)));
     operands.extend(three(&work.results, work.results[0]));
-    let params = VecParams { products, more: choice.more };
-    let last = launch(c, (choice.module, choice.kernel), operands, &params, choice.groups, THREADS)?;
-    launches.push(Launch { written: 3, lds_bytes: choice.lds_bytes, ..last });
-    Ok(launches)
+    operands
 }
 
 /// Returns the launch before the product that computes the norm.

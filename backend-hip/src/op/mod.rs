@@ -28,6 +28,7 @@ mod gate;
 mod glu;
 mod grid;
 mod heads;
+mod mat_narrow;
 mod mat_vec;
 mod mul_mat;
 mod mul_mat_id;

@@ -2,6 +2,7 @@
 //! multiplies bytes, activations are in 8 bits; tiles of some types use activations in F16.
 
 use super::grid::{ROW_THREADS, launch, no_kernel, row_groups, rows_of, scratch, tensors};
+use super::mat_narrow;
 use super::mat_vec::{self, MatVec};
 use super::{Context, Launch, Operand, Refusal};
 use crate::arch::{Family, Profile};
@@ -26,7 +27,8 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
         )));
     }
     let tuning = Tuning::of(c.profile);
-    if p.n < tuning.tile_from || p.has_few_rows(tuning.units(c.profile)) {
+    let narrow = mat_narrow::takes(c.profile, c.precision, dtype, [p.k, p.n]);
+    if narrow || p.n < tuning.tile_from || p.has_few_rows(tuning.units(c.profile)) {
         return mat_vec::plan(c, &vec(&p, dtype, [src[0], src[1], c.node]))
             .unwrap_or_else(|| Err(no_kernel(c, dtype)));
     }

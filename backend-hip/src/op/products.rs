@@ -3,7 +3,7 @@
 
 use super::grid::{no_kernel, scratch, tensors};
 use super::mat_vec::{self, MatVec};
-use super::{Context, Launch, Operand, Refusal, mul_mat_id};
+use super::{Context, Launch, Operand, Refusal, mat_narrow, mul_mat_id};
 use crate::tuning::Tuning;
 use ggml_core::fuse::{Experts, GluPart, Products};
 use ggml_core::kernel::{ExpertSumParams, ExpertsParams, MatVecParams, MulMatIdParams, ProductsParams};
@@ -14,11 +14,13 @@ use ggml_core::{DType, TensorId};
 pub(super) fn plan(c: &Context<'_>, group: &Products) -> Result<Vec<Launch>, Refusal> {
     let products = ProductsParams::new(c.graph, group, |_| 0)?;
     let tuning = Tuning::of(c.profile);
-    if products.n >= tuning.tile_from && !products.have_few_rows(tuning.units(c.profile)) {
-        return Err(Refusal(format!("products of {} columns use tiles and are not fused", products.n)));
-    }
     let first = group.products.first().ok_or_else(nothing)?;
     let dtype = c.graph.tensor(first.weight).dtype;
+    let narrow = mat_narrow::takes(c.profile, c.precision, dtype, [products.k, products.n]);
+    let tiles = products.n >= tuning.tile_from && !narrow;
+    if tiles && !products.have_few_rows(tuning.units(c.profile)) {
+        return Err(Refusal(format!("products of {} columns use tiles and are not fused", products.n)));
+    }
     let weights = || group.products.iter().map(|product| product.weight);
     accepts(c, group.glu, products.k, weights(), dtype)?;
     let joined = group.glu.map(|glu| glu.node).or(group.residual.map(|sum| sum.node));

@@ -87,6 +87,28 @@ pub(super) fn cases() -> Vec<Case> {
             g.mul_mat(a, b)
         }));
     }
+    // Few columns of rows longer than the wavefronts of a work-group process at a time, some not a multiple of what each does.
+    for (dtype, k, n) in [
+        (DType::Q4_K, 4608, 3),
+        (DType::Q4_K, 4608, 11),
+        (DType::Q8_0, 4384, 2),
+        (DType::Q8_0, 4384, 16),
+        (DType::Q6_K, 4608, 8),
+        (DType::Q5_1, 1312, 4),
+        (DType::IQ4_XS, 1280, 9),
+    ] {
+        cases.push(Case::new(format!("MUL_MAT({dtype}, k={k}, m=50, n={n})"), |g, c| {
+            let a = c.leaf(g, "a", dtype, [k, 50, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+            let b = c.leaf(g, "b", DType::F32, [k, n, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+            g.mul_mat(a, b)
+        }));
+    }
+    // The same with so many planes that a work-group has several tiles of rows.
+    cases.push(Case::new("MUL_MAT(Q4_K, k=4096, m=70, b=[8, 7], n=2)", |g, c| {
+        let a = c.leaf(g, "a", DType::Q4_K, [4096, 70, 1, 1], Fill::Uniform(-1.0, 1.0))?;
+        let b = c.leaf(g, "b", DType::F32, [4096, 2, 8, 7], Fill::Uniform(-1.0, 1.0))?;
+        g.mul_mat(a, b)
+    }));
     // Few long rows and many columns.
     for (dtype, n) in [(DType::F16, 70), (DType::Q4_K, 37)] {
         cases.push(Case::new(format!("MUL_MAT({dtype}, k=1024, m=18, n={n})"), |g, c| {

@@ -151,6 +151,7 @@ fn products() -> Vec<Case> {
     for dtype in [DType::Q8_0, DType::Q4_K, DType::Q6_K] {
         for form in [Three(2), Gated, Residual] {
             add(dtype, form, 2304, 1);
+            add(dtype, form, 2304, 3);
         }
     }
     // Few rows, which are not divided into tiles at any number of columns.
