@@ -5,10 +5,11 @@ use std::time::Duration;
 /// Steps without drafts at the beginning, whose time is what a step with drafts has to beat.
 const PLAIN: u32 = 4;
 
-/// Steps that are counted before drafts are given up.
-const TRIED: u32 = 8;
+/// Steps with drafts before which they are not given up.
+const TRIED: u32 = 4;
 
-/// Steps without drafts after which drafts that did not pay are tried again.
+/// Steps without drafts after which drafts that did not pay are tried again, the first time. A model that drafts has to
+/// compute what it has missed, so each pause is twice as long as the one before.
 const PAUSE: u32 = 256;
 
 /// Number of drafts of the first step that has some.
@@ -47,8 +48,9 @@ pub(super) struct Pace {
     accepted: f64,
     /// Steps with drafts.
     tried: u32,
-    /// Steps without drafts since the last with some.
+    /// Steps without drafts since the last with some, and the number after which drafts are tried again.
     plain: u32,
+    pause: u32,
     /// True after it was found that drafts do not pay.
     gave_up: bool,
 }
@@ -56,7 +58,14 @@ pub(super) struct Pace {
 impl Pace {
     /// Creates the choice of up to `most` drafts.
     pub(super) fn new(most: usize) -> Pace {
-        Pace { costs: vec![Cost::default(); most + 1], accepted: 0.8, tried: 0, plain: 0, gave_up: false }
+        Pace {
+            costs: vec![Cost::default(); most + 1],
+            accepted: 0.8,
+            tried: 0,
+            plain: 0,
+            pause: PAUSE,
+            gave_up: false,
+        }
     }
 
     /// Returns the number of drafts of the next step.
@@ -69,7 +78,7 @@ impl Pace {
             return most.min(FIRST);
         }
         let best = self.best();
-        if best == 0 && self.plain >= PAUSE { 1 } else { best }
+        if best == 0 && self.plain >= self.pause { 1 } else { best }
     }
 
     /// Records a step: the number of its drafts, of those accepted, and its time with the time of drafting.
@@ -82,6 +91,9 @@ impl Pace {
         if drafts == 0 {
             self.plain = self.plain.saturating_add(1);
         } else {
+            if self.plain >= self.pause {
+                self.pause = self.pause.saturating_mul(2);
+            }
             self.plain = 0;
             self.tried = self.tried.saturating_add(1);
         }
@@ -169,12 +181,12 @@ mod tests {
         let (all, mut pace) = run(4, 2000, 0, |n| 1000 + 300 * n as u64);
         let later = &all[40..];
         let tried = later.iter().filter(|&&n| n > 0).count();
-        assert!((4..=10).contains(&tried), "{tried}");
+        assert!((2..=4).contains(&tried), "{tried}");
         let news = pace.news().expect("a sentence");
         assert!(news.starts_with("drafts do not pay"), "{news}");
         assert_eq!(pace.news(), None);
         // Later they pay.
-        for _ in 0..600 {
+        for _ in 0..5000 {
             let drafts = pace.next();
             pace.add(drafts, drafts, Duration::from_micros(1000));
         }
