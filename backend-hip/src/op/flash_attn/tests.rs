@@ -258,7 +258,10 @@ fn few_rows_on_units_suit_the_device() {
     assert_eq!(chosen(64, [14, 2], 1, 512, fast), Some(("flash_attn_units_f16_d64_g8", 1, 1, 512)));
     assert_eq!(chosen(256, [8, 4], 8, 300, fast), Some(("flash_attn_units_f16_d256_g8", 3, 2, 128)));
     assert_eq!(chosen(128, [32, 32], 1, 512, fast), None, "one row");
-    assert_eq!(chosen(128, [32, 8], 5, 512, fast), None, "many rows");
+    let groups = chosen(128, [32, 8], 5, 512, fast);
+    assert_eq!(groups, Some(("flash_attn_units_f16_d128_g16", 4, 2, 128)), "two groups of rows");
+    assert_eq!(chosen(128, [32, 8], 17, 512, fast), None, "many rows");
+    assert_eq!(chosen(256, [8, 4], 17, 300, fast), None, "five groups of eight");
     assert_eq!(chosen(96, [32, 8], 1, 512, fast), None);
     assert_eq!(chosen(128, [32, 8], 1, 512, Precision::Exact), None);
     assert!(u64::from(u32::MAX.div_ceil(few_units_span(u32::MAX, 128, 1, 1 << 40))) <= MAX_SPLITS);
