@@ -2,7 +2,6 @@
 //! before and after.
 
 use super::grid::{by_rows, launch, scratch};
-use super::mat_narrow;
 use super::types::of_type;
 use super::{Context, Launch, Operand, Refusal};
 use crate::arch::{Family, Profile};
@@ -152,9 +151,6 @@ pub(super) struct VecParams {
 
 /// Plans the launches; `None` if there are no kernels for the type.
 pub(super) fn plan(c: &Context<'_>, work: &MatVec) -> Option<Result<Vec<Launch>, Refusal>> {
-    if let Some(launches) = mat_narrow::plan(c, work) {
-        return Some(launches);
-    }
     let kernels = kernels(work.dtype)?;
     Some(launches(c, work, &kernels))
 }

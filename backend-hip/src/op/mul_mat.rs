@@ -1,4 +1,4 @@
-//! MUL_MAT: matrix-vector products for few columns, tiles for more. If rounding is allowed and the device
+//! MUL_MAT: matrix-vector products or matrix units for few columns, tiles for more. If rounding is allowed and the device
 //! multiplies bytes, activations are in 8 bits; tiles of some types use activations in F16.
 
 use super::grid::{ROW_THREADS, launch, no_kernel, row_groups, rows_of, scratch, tensors};
@@ -27,10 +27,12 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
         )));
     }
     let tuning = Tuning::of(c.profile);
-    let narrow = mat_narrow::takes(c.profile, c.precision, dtype, [p.k, p.n]);
-    if narrow || p.n < tuning.tile_from || p.has_few_rows(tuning.units(c.profile)) {
-        return mat_vec::plan(c, &vec(&p, dtype, [src[0], src[1], c.node]))
-            .unwrap_or_else(|| Err(no_kernel(c, dtype)));
+    let work = vec(&p, dtype, [src[0], src[1], c.node]);
+    if let Some(launches) = mat_narrow::plan(c, &work) {
+        return launches;
+    }
+    if p.n < tuning.tile_from || p.has_few_rows(tuning.units(c.profile)) {
+        return mat_vec::plan(c, &work).unwrap_or_else(|| Err(no_kernel(c, dtype)));
     }
     if c.precision == Precision::Fast
         && let Some(module) = half_module(c.profile, &kernels, dtype)

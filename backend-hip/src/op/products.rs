@@ -44,7 +44,8 @@ pub(super) fn plan(c: &Context<'_>, group: &Products) -> Result<Vec<Launch>, Ref
         experts: [None; 2],
         results: tensors(&results),
     };
-    mat_vec::plan(c, &work).unwrap_or_else(|| Err(no_kernel(c, dtype)))
+    let launches = mat_narrow::plan(c, &work).or_else(|| mat_vec::plan(c, &work));
+    launches.unwrap_or_else(|| Err(no_kernel(c, dtype)))
 }
 
 /// Plans the launch of products with the experts of each token.
