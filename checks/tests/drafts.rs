@@ -146,6 +146,7 @@ fn drafts_are_verified_in_one_batch() {
             let refused = one.verify(0, &[1], &[2], Want::Logits, &mut |_| Ok(2));
             assert!(matches!(refused, Err(Error::InvalidArgument { .. })), "{refused:?}");
             assert!(one.verify(0, &[], &[2], Want::Logits, &mut |_| Ok(0)).is_err());
+            assert!(one.verify(0, &[1], &[2], Want::Hidden(1), &mut |_| Ok(0)).is_err());
             assert!(one.verify(0, &[1], &[2; 40], Want::Logits, &mut |_| Ok(0)).is_err());
             assert_eq!(one.tokens(0).expect("a sequence"), tokens, "{name}");
             other.reset();

@@ -5,7 +5,7 @@ use crate::Session;
 use crate::tokenizer::Tokenizer;
 use ggml_core::setters;
 use ggml_core::{Error, Result};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Number of a request, in the order of their arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -204,7 +204,7 @@ impl<'a> Requests<'a> {
             }
         }
         let users = self.waiting.iter().chain(self.running.iter().flatten()).map(|request| request.user);
-        let users: Vec<u64> = users.collect();
+        let users: HashSet<u64> = users.collect();
         self.admitted.retain(|user, _| users.contains(user));
     }
 

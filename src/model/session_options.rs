@@ -28,7 +28,7 @@ pub struct SessionOptions {
     /// where computing them takes less than 32 times as long as a checkpoint, more.
     pub checkpoint_every: Option<usize>,
     /// Maximum bytes of the checkpoints of all sequences, in host memory; 0 for none. It is allocated when checkpoints
-    /// are made. One takes as much as the recurrent state of a sequence (19 MB in a Qwen3.5 of 2 billion parameters).
+    /// are made. One takes as much as the recurrent state of a sequence (20 MB in a Qwen3.5 of 2 billion parameters).
     pub checkpoint_memory: u64,
     /// True if the device starts the step of its best token before the application requests it. This applies
     /// to a session with one sequence and to [`Session::append`](crate::Session::append) of one token with

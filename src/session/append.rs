@@ -305,7 +305,7 @@ impl Session {
 }
 
 /// Checks that logits are wanted: after hidden states a sequence cannot continue.
-fn not_hidden(want: Want) -> Result<()> {
+pub(super) fn not_hidden(want: Want) -> Result<()> {
     match want {
         Want::Hidden(_) => Err(Error::argument(
             "wanted result",

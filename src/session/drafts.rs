@@ -1,6 +1,6 @@
 //! Drafts: tokens that are likely to follow, all verified in one batch.
 
-use super::append::Item;
+use super::append::{Item, not_hidden};
 use super::results::Rows;
 use super::{Session, Want};
 use ggml_core::{Error, Result};
@@ -25,7 +25,7 @@ impl Session {
     /// # Errors
     /// Errors of [`Session::append`]; [`Error::InvalidArgument`] if the batch is longer than
     /// [`SessionOptions::batch`](super::SessionOptions::batch), and if more drafts are to be kept than there are; errors
-    /// of `verdict`. After an error the sequence is as it was before.
+    /// of `verdict`. After an error the sequence is as it was before, unless only a checkpoint could not be read.
     pub fn verify(
         &mut self,
         sequence: usize,
@@ -34,6 +34,7 @@ impl Session {
         want: Want,
         verdict: Verdict<'_>,
     ) -> Result<()> {
+        not_hidden(want)?;
         let all = [tokens, drafts].concat();
         let items = [Item { sequence, tokens: &all }];
         self.check(&items)?;

@@ -31,7 +31,7 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such sequence; errors of the backend while it restores a
-    /// checkpoint, after which the sequence is empty.
+    /// checkpoint, see [`Session::truncate`] and [`Session::share_prefix`].
     pub fn keep_common(&mut self, sequence: usize, tokens: &[u32]) -> Result<usize> {
         self.check_sequence(sequence)?;
         let own = self.in_common(sequence, tokens);
