@@ -7,6 +7,7 @@ use diptych::backends::BackendName;
 use diptych::bench::{
     BenchOptions, Breakdown, DraftMeasurement, bench, bench_drafts, bench_parallel, copy_bandwidth, profile,
 };
+use diptych::generate::GenerateOptions;
 use diptych::model::{LoadOptions, ModelFile, Offload};
 use diptych::{DType, Error, Model, Precision, Result, SessionOptions, program};
 use indicatif::ProgressBar;
@@ -60,9 +61,10 @@ struct Args {
     /// of them that is accepted.
     #[arg(long, value_name = "FILE")]
     draft_model: Option<PathBuf>,
-    /// Maximum number of tokens that a step drafts, with --draft-model.
-    #[arg(long, value_name = "N", default_value_t = 8, requires = "draft_model")]
-    draft: usize,
+    /// Measure generation with at most N drafts in a step: those of --draft-model (default 8), without it those of the layer
+    /// of the file that predicts further tokens.
+    #[arg(long, value_name = "N")]
+    draft: Option<usize>,
     /// Measure generation for this many sequences that take their steps together too.
     #[arg(long, value_name = "N")]
     parallel: Option<usize>,
@@ -130,10 +132,14 @@ fn measure_drafts(
     options: &BenchOptions,
     bar: &ProgressBar,
 ) -> Result<Option<DraftMeasurement>> {
-    let Some(path) = args.draft_model.as_ref().filter(|_| args.predict > 0) else { return Ok(None) };
-    let draft = Model::load(path, model.backend().clone())?;
+    if args.predict == 0 || (args.draft_model.is_none() && args.draft.is_none()) {
+        return Ok(None);
+    }
+    let load = |path: &PathBuf| Model::load(path, model.backend().clone());
+    let draft = args.draft_model.as_ref().map(load).transpose()?;
+    let most = args.draft.unwrap_or(GenerateOptions::default().draft);
     let mut progress = |name: &str, seconds| bar.set_message(format!("{name}: {seconds:.3} s"));
-    bench_drafts(model, &draft, args.draft, options, &mut progress).map(Some)
+    bench_drafts(model, draft.as_ref(), most, options, &mut progress).map(Some)
 }
 
 fn run(args: &Args) -> Result<()> {
@@ -155,7 +161,9 @@ fn run(args: &Args) -> Result<()> {
                     args.depth.saturating_add(args.prompt_tokens.max(args.predict.saturating_add(1))),
                 ),
         );
-    let loading = LoadOptions::default().with_offload(args.offload).with_session(options.session.clone());
+    let predicts = args.draft.is_some() && args.draft_model.is_none();
+    let session = options.session.clone().with_predictor(predicts);
+    let loading = LoadOptions::default().with_offload(args.offload).with_session(session);
     program::note_left_out(&file);
     let model = Model::load_with(file, backend.clone(), &loading, &mut |_, _| ())?;
     program::note_division(&model);

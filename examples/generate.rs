@@ -83,9 +83,10 @@ struct Args {
     /// several in one step. The text is the same as without it.
     #[arg(long, value_name = "FILE")]
     draft_model: Option<PathBuf>,
-    /// Maximum number of tokens that a step drafts, with --draft-model.
-    #[arg(long, value_name = "N", default_value_t = 8, requires = "draft_model")]
-    draft: usize,
+    /// Draft at most N tokens in a step: with --draft-model (default 8), without it with the layer of the file that predicts
+    /// further tokens.
+    #[arg(long, value_name = "N")]
+    draft: Option<usize>,
     /// Stop at this text; may be given more than once.
     #[arg(long)]
     stop: Vec<String>,
@@ -307,7 +308,13 @@ fn chat(
 
 /// Returns the options for loading, with the context that was given or fits.
 fn load_options(args: &Args, file: &ModelFile, backend: &dyn Backend) -> Result<LoadOptions> {
+    let predicts = args.draft.is_some_and(|most| most > 0) && args.draft_model.is_none();
+    if predicts && !file.has_predictor() {
+        let expected = "a file with a layer that predicts further tokens, or --draft-model FILE";
+        return Err(Error::argument("--draft", "no predictor in the file", expected));
+    }
     let session = SessionOptions::default().with_cache(args.cache).with_precision(args.precision);
+    let session = session.with_predictor(predicts);
     let options = LoadOptions::default().with_offload(args.offload).with_session(session.clone());
     let context = match args.context {
         Some(context) => context,
@@ -401,11 +408,13 @@ fn generate_options(args: &Args) -> GenerateOptions {
         .with_top_p(args.top_p)
         .with_min_p(args.min_p)
         .with_seed(args.seed);
-    GenerateOptions::default()
+    let options = GenerateOptions::default();
+    let most = args.draft.unwrap_or(options.draft);
+    options
         .with_predict(args.predict)
         .with_sampler(sampler)
         .with_stop(args.stop.clone())
-        .with_draft(args.draft)
+        .with_draft(most)
 }
 
 /// Says which options need less memory, if an error is about memory.

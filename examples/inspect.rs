@@ -4,7 +4,7 @@
 
 use clap::Parser;
 use diptych::ggml::gguf::{GgufFile, Value};
-use diptych::model::{BatchShape, ModelFile, Outline};
+use diptych::model::{BatchShape, ModelFile, Predictor, Outline};
 use diptych::session::{KV_STEP, Want};
 use diptych::{OpenOptions, Precision, Result, SessionOptions, program};
 use std::path::PathBuf;
@@ -47,6 +47,7 @@ fn outlines(args: &Args, backend: &str) -> Result<Vec<Outline>> {
         cache: SessionOptions::default().with_precision(args.precision).cache_on(backend.as_ref()),
         want: Want::Best(1),
         drafts: false,
+        predictor: Predictor::Unused,
     };
     let of = |tokens: usize| file.outline(backend.as_ref(), &shape(tokens), args.precision);
     Ok(vec![of(1)?, of(args.prompt_tokens.clamp(1, context))?])

@@ -5,7 +5,7 @@
 
 use clap::Parser;
 use diptych::ggml::dtype::DTYPES;
-use diptych::synthesize::{self, Shape};
+use diptych::synthesize::{self, Drafts, Shape};
 use diptych::{DType, Error, Result, program};
 use indicatif::ProgressBar;
 use std::path::PathBuf;
@@ -23,6 +23,10 @@ struct Args {
     /// Type of all matrices; matrices whose rows are not a multiple of its block size become Q8_0 or F16.
     #[arg(long, default_value = "Q8_0")]
     r#type: String,
+    /// Add a layer that predicts further tokens: `random`, which hardly ever agrees with the model, or the factor of the
+    /// model's layers, which makes the model agree the more often the smaller it is.
+    #[arg(long, value_name = "random|F", value_parser = drafts)]
+    predictor: Option<Drafts>,
     /// Seed of the weights.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -33,6 +37,15 @@ struct Args {
 /// Returns the types that weights can have.
 fn types() -> impl Iterator<Item = DType> {
     DTYPES.iter().filter(|t| t.computable && t.dtype != DType::I32).map(|t| t.dtype)
+}
+
+/// Reads the kind of predictor.
+fn drafts(text: &str) -> std::result::Result<Drafts, String> {
+    match text.parse() {
+        _ if text == "random" => Ok(Drafts::Random),
+        Ok(factor) if (0.0..=1.0).contains(&factor) => Ok(Drafts::Agreeing(factor)),
+        _ => Err("expected 'random' or a factor from 0 to 1".into()),
+    }
 }
 
 fn run(args: &Args) -> Result<()> {
@@ -48,6 +61,7 @@ fn run(args: &Args) -> Result<()> {
         Error::argument("--type", format!("'{}'", args.r#type), format!("one of {}", known.join(", ")))
     })?;
     let shape = shape.with_type(dtype);
+    let shape = args.predictor.into_iter().fold(shape, Shape::with_predictor);
     let out = args.out.as_ref().ok_or_else(|| Error::argument("OUT", "", "a file to write"))?;
     let spinner = ProgressBar::new_spinner();
     let megabytes = synthesize::weight_bytes(&shape) / 1_000_000;

@@ -39,7 +39,7 @@ pub use summary::{Finish, Summary};
 use crate::session::{Item, Rows};
 use crate::tokenizer::Tokenizer;
 use crate::{SamplerOptions, Session};
-use draft::Drafter;
+use draft::{Drafter, ModelDrafter};
 use ggml_core::setters;
 use ggml_core::{Error, Result};
 use pace::Pace;
@@ -130,6 +130,12 @@ struct Drafting<'a> {
     text: Vec<u32>,
 }
 
+impl<'a> Drafting<'a> {
+    fn new(drafter: Drafter<'a>, most: usize) -> Drafting<'a> {
+        Drafting { drafter, pace: Pace::new(most), text: Vec::new() }
+    }
+}
+
 impl<'a> Generation<'a> {
     /// Starts a generation that appends a prompt to the session's sequence 0. Tokens of the prompt count for
     /// the sampler's penalties.
@@ -179,6 +185,8 @@ impl<'a> Generation<'a> {
         options: &GenerateOptions,
     ) -> Generation<'a> {
         let (prompt, most_drafts) = (prompt.to_vec(), options.draft);
+        let predicts = session.has_predictor() && most_drafts > 0;
+        let drafting = predicts.then(|| Drafting::new(Drafter::Predictor, most_drafts));
         Generation {
             session,
             writer,
@@ -186,7 +194,7 @@ impl<'a> Generation<'a> {
             next: None,
             ready: VecDeque::new(),
             finish: None,
-            drafting: None,
+            drafting,
             most_drafts,
         }
     }
@@ -202,8 +210,8 @@ impl<'a> Generation<'a> {
     /// # Errors
     /// [`Error::InvalidArgument`] if the models have different vocabularies.
     pub fn draft_with(mut self, draft: &'a mut Session) -> Result<Generation<'a>> {
-        let drafter = Drafter::new(draft, self.session)?;
-        self.drafting = Some(Drafting { drafter, pace: Pace::new(self.most_drafts), text: Vec::new() });
+        let drafter = Drafter::Model(ModelDrafter::new(draft, self.session)?);
+        self.drafting = Some(Drafting::new(drafter, self.most_drafts));
         Ok(self)
     }
 
@@ -353,10 +361,10 @@ impl<'a> Generation<'a> {
         text.clear();
         text.extend_from_slice(self.session.tokens(0).unwrap_or_default());
         text.push(token);
-        match drafter.draft(text, count) {
-            Ok(drafts) => drafts.to_vec(),
+        match drafter.draft(self.session, text, count) {
+            Ok(drafts) => drafts,
             Err(error) => {
-                tracing::warn!("the model that drafts failed, the text goes on without it: {error}");
+                tracing::warn!("drafting failed, the text goes on without drafts: {error}");
                 self.drafting = None;
                 Vec::new()
             }

@@ -52,9 +52,11 @@ mod drafts;
 mod embed;
 mod history;
 mod inputs;
+mod kept;
 mod layout;
 mod memory;
 mod phases;
+mod predicted;
 mod prepared;
 mod profile;
 mod programs;
@@ -74,7 +76,7 @@ pub(crate) use prepared::{NamedStep, Stepwise, debug_program, named_steps};
 pub use profile::{Profile, ProfiledStep};
 pub use results::{Best, Row, Rows};
 
-use crate::model::{BatchShape, Model, StateKind};
+use crate::model::{BatchShape, Model, Predictor, StateKind};
 use ahead::Ahead;
 use cells::{Cells, Token};
 use checkpoints::Checkpoints;
@@ -128,6 +130,8 @@ pub struct Session {
     batch: usize,
     cache: DType,
     precision: Precision,
+    /// True if batches compute what the predictor needs.
+    predicts: bool,
     compute_time: Duration,
     /// Tokens of the current batch, and the indices of those whose rows are wanted.
     placed: Vec<Token>,
@@ -176,9 +180,28 @@ impl Session {
         let (cache, batch) =
             (options.cache_on(model.backend().as_ref()), options.batch_on(model.backend().as_ref()));
         let want = Want::Logits;
-        let shape =
-            BatchShape { tokens: 1, kv: 1, context, sequences, outputs: 1, cache, want, drafts: false };
+        let predicts = options.predictor && model.file().has_predictor();
+        let predictor = if predicts { Predictor::Follows } else { Predictor::Unused };
+        let shape = BatchShape {
+            tokens: 1,
+            kv: 1,
+            context,
+            sequences,
+            outputs: 1,
+            cache,
+            want,
+            drafts: false,
+            predictor,
+        };
         let graph = model.file().graph(&shape)?;
+        if options.predictor && !predicts {
+            return Err(Error::argument("predictor", "none in the file", "a file with one"));
+        }
+        let missing = |(_, name): &&(_, String)| model.weight(name).is_none();
+        if let Some((_, name)) = graph.weights.iter().find(missing).filter(|_| predicts) {
+            let expected = "a model loaded for sessions with a predictor (LoadOptions::session)";
+            return Err(Error::argument("predictor", format!("'{name}' is not loaded"), expected));
+        }
         let needs = model.needs(options)?;
         if options.check_memory {
             model.check_room(&needs)?;
@@ -203,6 +226,7 @@ impl Session {
             batch,
             cache,
             precision: options.precision,
+            predicts,
             compute_time: Duration::ZERO,
             placed: Vec::new(),
             outputs: Vec::new(),

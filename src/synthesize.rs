@@ -53,6 +53,20 @@ pub const ARCHITECTURES: [&str; 23] = [
 /// Architectures without an output layer that can be synthesized.
 pub const ENCODERS: [&str; 1] = ["bert"];
 
+/// Architectures whose synthetic models may have a layer that predicts further tokens.
+pub const PREDICTING: [&str; 5] = ["qwen35", "qwen35moe", "qwen3next", "glm4moe", "deepseek2"];
+
+/// Drafts of a layer that predicts further tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Drafts {
+    /// Random ones: the model agrees with hardly any.
+    Random,
+    /// Those of the model without its layers, whose contributions to the stream are multiplied by this factor: the smaller
+    /// it is, the more drafts the model agrees with. The output layer is not the embedding then, which would repeat the
+    /// last token.
+    Agreeing(f32),
+}
+
 /// Extents and types of a synthetic model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
@@ -103,6 +117,8 @@ pub struct Shape {
     pub original_context: Option<usize>,
     /// True if the output layer is the token embedding.
     pub tied: bool,
+    /// Drafts of a layer that predicts further tokens, in one of the [`PREDICTING`] architectures; `None`: no such layer.
+    pub predictor: Option<Drafts>,
     /// Type of attention matrices.
     pub attention_type: DType,
     /// Type of feed-forward matrices.
@@ -119,6 +135,12 @@ impl Shape {
     pub fn with_type(mut self, dtype: DType) -> Shape {
         (self.attention_type, self.feed_forward_type, self.embedding_type) = (dtype, dtype, dtype);
         self
+    }
+
+    /// Returns the same shape with a layer that predicts further tokens.
+    pub fn with_predictor(self, drafts: Drafts) -> Shape {
+        let tied = self.tied && drafts == Drafts::Random;
+        Shape { predictor: Some(drafts), tied, ..self }
     }
 }
 
@@ -142,6 +164,10 @@ fn writer(shape: &Shape, seed: u64) -> Result<GgufWriter<'static>> {
     let mut known = ARCHITECTURES.iter().chain(&ENCODERS);
     if !known.any(|name| *name == shape.architecture) {
         let expected = format!("one of {}, {}", ARCHITECTURES.join(", "), ENCODERS.join(", "));
+        return Err(Error::argument("architecture", format!("'{}'", shape.architecture), expected));
+    }
+    if shape.predictor.is_some() && !PREDICTING.contains(&shape.architecture.as_str()) {
+        let expected = format!("one of {}, or no predictor", PREDICTING.join(", "));
         return Err(Error::argument("architecture", format!("'{}'", shape.architecture), expected));
     }
     let mut w = GgufWriter::new();
@@ -168,7 +194,8 @@ fn contents(name: String, seed: u64, dtype: DType, ne: &[usize], fill: Fill) -> 
             let make = |&chunk: &usize| {
                 let mut rng = Rng::named(&format!("{name}/{chunk}"), seed);
                 let n = step.min(count - chunk * step);
-                let values: Vec<f32> = (0..n).map(|_| fill.value(&mut rng, columns)).collect();
+                let first = chunk * step;
+                let values: Vec<f32> = (first..first + n).map(|i| fill.value(&mut rng, columns, i)).collect();
                 encode(dtype, columns, &values)
             };
             let encoded = group.par_iter().map(make).collect::<Result<Vec<_>>>()?;

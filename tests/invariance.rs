@@ -8,7 +8,7 @@ use diptych::ggml::backend::{Backend, Bindings, Buffer, PrepareOptions, Program,
 use diptych::ggml::plan::Plan;
 use diptych::ggml::rng::Rng;
 use diptych::ggml::{Graph, Source, TensorId};
-use diptych::model::{BatchGraph, BatchShape, ModelFile, Want};
+use diptych::model::{BatchGraph, BatchShape, ModelFile, Predictor, Want};
 use diptych::{DType, Precision};
 use std::collections::HashMap;
 
@@ -31,6 +31,7 @@ fn setup(file: &ModelFile) -> Setup {
         cache,
         want: Want::Logits,
         drafts: false,
+        predictor: Predictor::Unused,
     };
     let graph = file.graph(&shape).unwrap();
     let ints = |values: Vec<i32>| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();

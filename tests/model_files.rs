@@ -1,7 +1,7 @@
 //! Broken or unknown model files give a typed error with one clear line.
 
 use diptych::ggml::gguf::{Array, GgufFile, GgufWriter, Metadata, TensorData, Value};
-use diptych::model::{BatchShape, Hparams, ModelFile, Want};
+use diptych::model::{BatchShape, Hparams, ModelFile, Predictor, Want};
 use diptych::synthesize::{self, Shape};
 use diptych::{DType, Error};
 
@@ -303,7 +303,7 @@ fn absurd_batches_are_refused() {
     let file = set("qwen3.context_length", 64).unwrap();
     let (cache, want) = (DType::F32, Want::Best(2));
     let right =
-        BatchShape { tokens: 2, kv: 8, context: 8, sequences: 1, outputs: 1, cache, want, drafts: false };
+        BatchShape { tokens: 2, kv: 8, context: 8, sequences: 1, outputs: 1, cache, want, drafts: false, predictor: Predictor::Unused };
     assert!(file.graph(&right).is_ok());
     for wrong in [
         BatchShape { tokens: 0, ..right },

@@ -14,7 +14,7 @@ use diptych::ggml::gguf::{GgufFile, GgufWriter, TensorData};
 use diptych::ggml::metrics::distance;
 use diptych::ggml::rng::Rng;
 use diptych::ggml::{Graph, Source};
-use diptych::model::{BatchShape, BestNodes, LoadOptions, ModelFile, Offload, Want};
+use diptych::model::{BatchShape, BestNodes, LoadOptions, ModelFile, Offload, Predictor, Want};
 use diptych::session::{Item, Row, Session};
 use diptych::synthesize::{ARCHITECTURES, Shape};
 use diptych::{DType, Error, Model, Precision, Sampler, SamplerOptions, SessionOptions, Tokenizer, greedy};
@@ -127,6 +127,7 @@ fn the_last_layer_computes_what_is_needed() {
                 cache,
                 want,
                 drafts: false,
+                predictor: Predictor::Unused,
             };
             let graph = file(&shape).graph(&batch).unwrap().graph;
             let rows = |name: &str| {

@@ -7,6 +7,7 @@ mod faults;
 mod floors;
 mod history;
 mod imports;
+mod predictor;
 mod project;
 mod requests;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

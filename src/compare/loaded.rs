@@ -2,7 +2,7 @@
 
 use crate::backends::BackendName;
 use crate::isolate::protocol::{Message, ModelTask, Work};
-use crate::model::{BatchGraph, BatchShape, Hparams, LoadOptions, Model, ModelFile, Offload, Want};
+use crate::model::{BatchGraph, BatchShape, Hparams, LoadOptions, Model, ModelFile, Offload, Predictor, Want};
 use crate::session::{KV_STEP, Session, SessionOptions, inputs_after};
 use ggml_core::Result;
 use ggml_core::backend::Backend;
@@ -99,6 +99,7 @@ fn graph_after(
         cache: task.cache,
         want: wanted(model.hparams()),
         drafts: false,
+        predictor: Predictor::Unused,
     };
     let graph = model.graph(&shape)?;
     let inputs = inputs_after(&graph, before, tokens)?;

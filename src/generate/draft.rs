@@ -1,23 +1,41 @@
-//! Drafts of a smaller model: tokens that are likely to follow.
+//! Drafts: tokens that are likely to follow, from a smaller model or from the predictor of the model itself.
 
 use crate::Session;
 use crate::session::{Item, Want};
 use ggml_core::{Error, Result};
 
+/// Source of drafts.
+pub(super) enum Drafter<'a> {
+    /// Session of a smaller model.
+    Model(ModelDrafter<'a>),
+    /// Layer of the model that predicts further tokens.
+    Predictor,
+}
+
+impl Drafter<'_> {
+    /// Returns up to `count` tokens that are likely to follow `text`: the tokens of the session, and one more.
+    pub(super) fn draft(&mut self, session: &mut Session, text: &[u32], count: usize) -> Result<Vec<u32>> {
+        match self {
+            Drafter::Model(model) => Ok(model.draft(text, count)?.to_vec()),
+            Drafter::Predictor => text.last().map_or(Ok(Vec::new()), |&token| session.draft(token, count)),
+        }
+    }
+}
+
 /// Smaller model that drafts tokens for a larger one.
-pub(super) struct Drafter<'a> {
+pub(super) struct ModelDrafter<'a> {
     session: &'a mut Session,
     /// Size of the larger model's vocabulary.
     vocabulary: usize,
     drafts: Vec<u32>,
 }
 
-impl<'a> Drafter<'a> {
+impl<'a> ModelDrafter<'a> {
     /// Creates the drafter for text of the model of `of`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the models have different vocabularies.
-    pub(super) fn new(session: &'a mut Session, of: &Session) -> Result<Drafter<'a>> {
+    pub(super) fn new(session: &'a mut Session, of: &Session) -> Result<ModelDrafter<'a>> {
         let tokens = |session: &Session| {
             session.model().file().gguf().metadata().value("tokenizer.ggml.tokens").cloned()
         };
@@ -31,11 +49,11 @@ impl<'a> Drafter<'a> {
             let found = format!("of a vocabulary of {}", sizes[0]);
             return Err(Error::argument("draft model", found, format!("one of {}, the model's", sizes[1])));
         }
-        Ok(Drafter { session, vocabulary: sizes[1], drafts: Vec::new() })
+        Ok(ModelDrafter { session, vocabulary: sizes[1], drafts: Vec::new() })
     }
 
     /// Returns up to `count` tokens that are likely to follow `text`.
-    pub(super) fn draft(&mut self, text: &[u32], count: usize) -> Result<&[u32]> {
+    fn draft(&mut self, text: &[u32], count: usize) -> Result<&[u32]> {
         self.drafts.clear();
         let room = self.session.context().saturating_sub(text.len());
         let count = count.min(room);

@@ -1,5 +1,6 @@
 //! Interface of an architecture, and the decoder that most of them are.
 
+use super::batch::Predictor;
 use super::branch::Branch;
 use super::builder::{Builder, Layer};
 use super::hparams::Hparams;
@@ -34,6 +35,17 @@ pub(super) trait Architecture: Sync {
     /// Builds the part of a layer before the feed-forward network from its normed input: attention.
     fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
         b.attention_block(self, x, layer).map(Branch::One)
+    }
+
+    /// True if the layer of its files that predicts further tokens can be computed, see [`super::predictor`].
+    fn predicts(&self) -> bool {
+        false
+    }
+
+    /// Stores what later tokens see of a layer's attention, without computing its result: keys and values, from the
+    /// layer's normed input. Needed for a predictor only.
+    fn remember(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<()> {
+        b.remember_heads(x, layer)
     }
 
     /// Returns the names of the norms in front of the mixer and the feed-forward network.
@@ -76,9 +88,12 @@ pub(super) trait Architecture: Sync {
         "output_norm"
     }
 
-    /// Adds the whole model to a graph.
+    /// Adds the whole model to a graph, or its predictor if the graph drafts.
     fn build(&self, b: &mut Builder<'_>) -> Result<()> {
-        b.decoder(self)
+        match b.shape.predictor {
+            Predictor::Drafts(count) => b.drafts(self, count),
+            Predictor::Unused | Predictor::Follows => b.decoder(self),
+        }
     }
 }
 
@@ -101,29 +116,39 @@ impl Builder<'_> {
     /// Builds a decoder: for each layer attention, then feed-forward, each on a normed copy of the residual
     /// stream. After the last layer that writes state has written it, only the wanted rows are computed.
     pub(super) fn decoder<A: Architecture + ?Sized>(&mut self, architecture: &A) -> Result<()> {
-        let [before_mixer, before_feed_forward] = architecture.norms_before();
-        let [after_mixer, after_feed_forward] = architecture.norms_after();
         let mut x = architecture.embed(self)?;
         for (index, &attention) in self.hparams.attention.iter().enumerate().take(self.depth()) {
-            let layer = &Layer { index, attention };
             self.begin_unit();
-            let normed = self.normed(x, layer, before_mixer)?;
-            let out = architecture.mixer(self, normed, layer)?;
-            x = self.needed(x, layer, "needed")?;
-            x = self.residual(x, out, layer, after_mixer, "attn_residual")?;
-            if architecture.mixes_and_feeds() {
-                let normed = self.normed(x, layer, before_feed_forward)?;
-                let out = architecture.feed_forward(self, normed, layer)?;
-                x = self.residual(x, out, layer, after_feed_forward, "residual")?;
-            }
-            x = architecture.finish_layer(self, x, layer)?;
+            x = self.layer(architecture, x, &Layer { index, attention })?;
         }
-        self.output(x, architecture.output_norm())
+        let hidden = self.output(x, architecture.output_norm())?;
+        if self.shape.predictor == Predictor::Follows { self.follow(architecture, hidden) } else { Ok(()) }
+    }
+
+    /// Builds a layer of a decoder on the residual stream `x`.
+    pub(super) fn layer<A: Architecture + ?Sized>(
+        &mut self,
+        architecture: &A,
+        x: TensorId,
+        layer: &Layer,
+    ) -> Result<TensorId> {
+        let [before_mixer, before_feed_forward] = architecture.norms_before();
+        let [after_mixer, after_feed_forward] = architecture.norms_after();
+        let normed = self.normed(x, layer, before_mixer)?;
+        let out = architecture.mixer(self, normed, layer)?;
+        let mut x = self.needed(x, layer, "needed")?;
+        x = self.residual(x, out, layer, after_mixer, "attn_residual")?;
+        if architecture.mixes_and_feeds() {
+            let normed = self.normed(x, layer, before_feed_forward)?;
+            let out = architecture.feed_forward(self, normed, layer)?;
+            x = self.residual(x, out, layer, after_feed_forward, "residual")?;
+        }
+        architecture.finish_layer(self, x, layer)
     }
 
     /// Applies the layer's norm of this name to `x`, or returns `x` if there is none. Ollama's files of gpt-oss name the
     /// norm in front of the feed-forward network after its place (`gptoss/model.go`), not after attention.
-    fn normed(&mut self, x: TensorId, layer: &Layer, norm: Option<&str>) -> Result<TensorId> {
+    pub(super) fn normed(&mut self, x: TensorId, layer: &Layer, norm: Option<&str>) -> Result<TensorId> {
         let has = |name: &str| self.gguf.tensor(&layer.name(&format!("{name}.weight"))).is_some();
         let norm = norm.map(|norm| match norm {
             "post_attention_norm" if !has(norm) && has("ffn_norm") => "ffn_norm",

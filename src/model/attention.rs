@@ -36,6 +36,14 @@ impl Builder<'_> {
         Ok([q, k, v])
     }
 
+    /// Returns keys and values of a layer alone, without positions.
+    pub(super) fn keys_and_values(&mut self, x: TensorId, layer: &Layer) -> Result<[TensorId; 2]> {
+        let a = layer.attention;
+        let k = self.linear(x, &layer.name("attn_k"), a.key_length * a.heads_kv)?;
+        let v = self.linear(x, &layer.name("attn_v"), a.value_length * a.heads_kv)?;
+        Ok([self.heads(k, 0, a.key_length, a.heads_kv)?, self.heads(v, 0, a.value_length, a.heads_kv)?])
+    }
+
     /// Divides the results of [`Builder::projections`] into heads.
     pub(super) fn in_heads(&mut self, [q, k, v]: [TensorId; 3], layer: &Layer) -> Result<[TensorId; 3]> {
         let a = layer.attention;
@@ -162,10 +170,15 @@ impl Builder<'_> {
             let [k, v] = [self.graph.permute(k, [0, 2, 1, 3])?, self.graph.permute(v, [0, 2, 1, 3])?];
             return self.attend(q, [k, v], layer);
         }
+        let both = self.cached_heads([k, v], layer)?;
+        self.caches.insert(layer.index, both);
+        self.attend(q, both, layer)
+    }
+
+    /// Writes keys and values of the batch to a layer's cache and returns the rows that attention reads.
+    pub(super) fn cached_heads(&mut self, [k, v]: [TensorId; 2], layer: &Layer) -> Result<[TensorId; 2]> {
         let k = self.cached(k, layer, layer.attention.key_length, "k")?;
-        let v = self.cached(v, layer, layer.attention.value_length, "v")?;
-        self.caches.insert(layer.index, [k, v]);
-        self.attend(q, [k, v], layer)
+        Ok([k, self.cached(v, layer, layer.attention.value_length, "v")?])
     }
 
     /// Builds attention over rows of a cache, `k` `[d, kv, heads_kv]` and `v` `[dv, kv, heads_kv]`.

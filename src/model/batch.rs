@@ -25,6 +25,30 @@ pub struct BatchShape {
     /// True if the last tokens of a sequence may be drafts, which recurrent state does not count: the model's state is
     /// the one before them.
     pub drafts: bool,
+    /// Use of the layer that predicts further tokens.
+    pub predictor: Predictor,
+}
+
+/// Use that a graph makes of the layer of the file that predicts further tokens, its predictor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Predictor {
+    /// None.
+    #[default]
+    Unused,
+    /// The batch also computes what the predictor needs of its tokens: their keys and values, and the last hidden
+    /// states.
+    Follows,
+    /// The graph has no other layer: after the one token of the batch it drafts this many tokens, each after the one
+    /// before.
+    Drafts(usize),
+}
+
+impl Predictor {
+    /// Number of hidden states that a sequence keeps: those of its last positions.
+    pub(crate) const KEPT: usize = 16;
+
+    /// Largest number of drafts of a graph. The states after all of them are kept until it is known which ones stay.
+    pub(crate) const MOST: usize = Predictor::KEPT - 1;
 }
 
 /// Result wanted after a token.
@@ -71,14 +95,38 @@ impl BatchShape {
     pub(super) fn check(&self) -> Result<()> {
         let some = [self.tokens, self.kv, self.context, self.sequences, self.outputs].iter().all(|&n| n > 0);
         let fits = self.kv <= self.cells() && self.cells() <= i32::MAX as usize;
-        if some && fits && self.outputs <= self.tokens {
+        let drafts = match self.predictor {
+            Predictor::Drafts(count) => {
+                (1..=Predictor::MOST).contains(&count) && (self.tokens, self.want) == (1, Want::Best(1))
+            }
+            Predictor::Follows => !matches!(self.want, Want::Hidden(_)),
+            Predictor::Unused => true,
+        };
+        if some && fits && drafts && self.outputs <= self.tokens {
             return Ok(());
         }
-        Err(Error::argument(
-            "batch shape",
-            format!("{self:?}"),
-            "extents of at least 1, outputs <= tokens, kv <= cells, and cells that I32 can number",
-        ))
+        let most = Predictor::MOST;
+        let expected = format!(
+            "extents of at least 1, outputs <= tokens, kv <= cells, cells that I32 can number, and at most {most} drafts after one token"
+        );
+        Err(Error::argument("batch shape", format!("{self:?}"), expected))
+    }
+
+    /// Returns the number of positions that the graph computes.
+    pub(super) fn positions(&self) -> usize {
+        match self.predictor {
+            Predictor::Drafts(count) => count,
+            Predictor::Unused | Predictor::Follows => self.tokens,
+        }
+    }
+
+    /// Returns the number of columns of a mask; those after `kv` are unused. Each row of the masks of drafts is an operand
+    /// of its own, so the rows are aligned.
+    pub(crate) fn mask_columns(&self) -> usize {
+        match self.predictor {
+            Predictor::Drafts(_) => self.kv.next_multiple_of(128),
+            Predictor::Unused | Predictor::Follows => self.kv,
+        }
     }
 }
 
@@ -87,7 +135,7 @@ impl BatchShape {
 pub struct GraphInputs {
     /// I32 `[tokens]`: token ids.
     pub tokens: TensorId,
-    /// I32 `[tokens]`: positions.
+    /// I32 `[tokens]`: positions. A graph that drafts has those of the drafts here, and in the next two inputs.
     pub positions: TensorId,
     /// I32 `[tokens]`: rows of the cache that the batch writes.
     pub cache_rows: TensorId,
@@ -107,6 +155,22 @@ pub struct GraphInputs {
     pub runs: Option<TensorId>,
     /// F32 `[1, tokens]`: factors of queries as given by [`BatchGraph::temperature`]; absent if unused.
     pub query_factors: Option<TensorId>,
+    /// Inputs of the predictor; absent if it is unused.
+    pub predictor: Option<PredictorInputs>,
+}
+
+/// Inputs of the predictor. Its own input has two rows for each token: the embedding of the token, and the hidden state
+/// before it. Each of the first three inputs gives the rows of one source, I32 `[2 tokens]`, -1 for those of another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PredictorInputs {
+    /// Rows of the embeddings of the batch's tokens.
+    pub embedded: TensorId,
+    /// Rows of the hidden states that the batch computes.
+    pub hidden: TensorId,
+    /// Rows of the hidden states that are kept, `KEPT` for each sequence.
+    pub kept: TensorId,
+    /// I32 `[tokens]`: rows in which the hidden states of the batch are kept, -1 for none; absent in a graph that drafts.
+    pub keep: Option<TensorId>,
 }
 
 /// Inputs of a batch graph that its masks are computed from, see [`CacheMask`](ggml_core::op::CacheMask).
@@ -128,6 +192,9 @@ pub enum StateKind {
     /// Recurrent state: one block for each sequence, in the last extent that is not 1, see
     /// [`GraphInputs::runs`]. A token at position 0 starts from zeros, whatever its slot holds.
     Slots,
+    /// Hidden states of the last positions of each sequence, see [`PredictorInputs::kept`]. They only make drafts
+    /// better, so they are neither saved nor restored.
+    Hidden,
 }
 
 /// Graph for one batch shape.
@@ -141,7 +208,8 @@ pub struct BatchGraph {
     pub inputs: GraphInputs,
     /// Weights with their names in the file.
     pub weights: Vec<(TensorId, String)>,
-    /// State tensors, in the same order for every shape.
+    /// State tensors, in the same order for every shape. Those of the predictor are the first; a graph that drafts has no
+    /// others.
     pub state: Vec<TensorId>,
     /// Division of each state tensor.
     pub state_kinds: Vec<StateKind>,
@@ -156,6 +224,8 @@ pub struct BatchGraph {
     pub logits: TensorId,
     /// Nodes that select the best logits, if those are wanted.
     pub best: Option<BestNodes>,
+    /// I32 `[1]` each: the tokens that the graph drafts.
+    pub drafts: Vec<TensorId>,
     /// First tensor of each layer, then of the output; tensors before the first layer belong to the
     /// embedding.
     pub(super) units: Vec<TensorId>,

@@ -33,6 +33,12 @@ impl BestNodes {
     /// # Errors
     /// [`Error::InvalidArgument`] unless `k` is from 1 to `n`.
     pub fn new(graph: &mut Graph, logits: TensorId, k: usize) -> Result<BestNodes> {
+        BestNodes::named(graph, logits, k, "")
+    }
+
+    /// Adds the nodes as [`BestNodes::new`] does, with `suffix` at the end of their names.
+    pub(super) fn named(graph: &mut Graph, logits: TensorId, k: usize, suffix: &str) -> Result<BestNodes> {
+        let named = |graph: &mut Graph, id: TensorId, name: &str| graph.name(id, &format!("{name}{suffix}"));
         let [n, rows, ..] = graph.tensor(logits).ne;
         if k == 0 || k > n {
             return Err(Error::argument("best logits", k, format!("from 1 to {n}")));
@@ -40,38 +46,38 @@ impl BestNodes {
         let single = graph.reshape(logits, [1, n, rows, 1])?;
         if k == 1 {
             let tokens = graph.top_k(logits, 1)?;
-            graph.name(tokens, "best.tokens")?;
+            named(graph, tokens, "best.tokens")?;
             let value = graph.get_rows(single, tokens)?;
-            graph.name(value, "best.logits")?;
+            named(graph, value, "best.logits")?;
             // Dot product of the row with itself: any NaN or infinity makes it non-finite, and no terms
             // cancel.
             let row = graph.reshape(logits, [n, 1, rows, 1])?;
             let sums = graph.mul_mat(row, row)?;
-            graph.name(sums, "best.sums")?;
+            named(graph, sums, "best.sums")?;
             return Ok(BestNodes { logits: value, tokens, sums, parts: 1 });
         }
         let part = part(n, k);
         let parts = n / part;
         let cut = graph.reshape(logits, [part, parts, rows, 1])?;
         let candidates = graph.top_k_flat(cut, k)?;
-        graph.name(candidates, "best.candidates")?;
+        named(graph, candidates, "best.candidates")?;
         let ids = graph.reshape(candidates, [k * parts, rows, 1, 1])?;
         let values = graph.get_rows(single, ids)?;
-        graph.name(values, "best.values")?;
+        named(graph, values, "best.values")?;
         // Dot product of each part with the first: any NaN or infinity makes it non-finite.
         let first = graph.view(logits, [part, 1, rows, 1], [4, 4 * part, 4 * n, 4 * n * rows], 0)?;
         let sums = graph.mul_mat(cut, first)?;
-        graph.name(sums, "best.sums")?;
+        named(graph, sums, "best.sums")?;
         if parts == 1 {
             return Ok(BestNodes { logits: values, tokens: candidates, sums, parts });
         }
         let row = graph.reshape(values, [k * parts, rows, 1, 1])?;
         let places = graph.top_k(row, k)?;
-        graph.name(places, "best.places")?;
+        named(graph, places, "best.places")?;
         let mut chosen = |from: TensorId, name: &str| {
             let single = graph.reshape(from, [1, k * parts, rows, 1])?;
             let chosen = graph.get_rows(single, places)?;
-            graph.name(chosen, name).map(|()| chosen)
+            named(graph, chosen, name).map(|()| chosen)
         };
         let (logits, tokens) = (chosen(values, "best.logits")?, chosen(candidates, "best.tokens")?);
         Ok(BestNodes { logits, tokens, sums, parts })

@@ -1,7 +1,7 @@
 //! Graph builder shared by the architectures: inputs, weights, state, and the products and norms that all of
 //! them use.
 
-use super::batch::{BatchGraph, BatchShape, GraphInputs, MaskInputs, StateKind, Want};
+use super::batch::{BatchGraph, BatchShape, GraphInputs, MaskInputs, Predictor, StateKind, Want};
 use super::best::BestNodes;
 use super::hparams::{Attention, Hparams, Window};
 use ggml_core::gguf::GgufFile;
@@ -48,6 +48,12 @@ pub(super) struct Builder<'a> {
     pub(super) best: Option<BestNodes>,
     /// True if the best token becomes the token of the next step.
     chained: bool,
+    /// Tokens that the graph drafts, and the nodes that select them.
+    pub(super) drafts: Vec<BestNodes>,
+    /// Ordinal of the draft that is being built; its nodes have it in their names.
+    pub(super) draft: Option<usize>,
+    /// Number of state tensors before those of the predictor.
+    pub(super) before_predictor: usize,
     units: Vec<TensorId>,
 }
 
@@ -71,8 +77,8 @@ impl<'a> Builder<'a> {
         let source = if chained { Source::State } else { Source::Input };
         let tokens = graph.leaf("tokens", DType::I32, [shape.tokens, 1, 1, 1], source)?;
         let mut ids = |name: &str, n: usize| graph.leaf(name, DType::I32, [n, 1, 1, 1], Source::Input);
-        let positions = ids("positions", shape.tokens)?;
-        let cache_rows = ids("cache_rows", shape.tokens)?;
+        let positions = ids("positions", shape.positions())?;
+        let cache_rows = ids("cache_rows", shape.positions())?;
         let partial = shape.outputs < shape.tokens;
         let output_rows = if partial { Some(ids("output_rows", shape.outputs)?) } else { None };
         let mut fields =
@@ -89,9 +95,13 @@ impl<'a> Builder<'a> {
                 let mask = graph.cache_mask(Window::mask(window, hparams.causal), cells, tokens)?;
                 graph.name(mask, name).map(|()| mask)
             }
-            None => graph.leaf(name, DType::F16, [shape.kv, shape.tokens, 1, 1], Source::Input),
+            None => {
+                let ne = [shape.mask_columns(), shape.positions(), 1, 1];
+                graph.leaf(name, DType::F16, ne, Source::Input)
+            }
         };
-        let window = hparams.window.filter(|window| window.size < shape.context);
+        let drafts = matches!(shape.predictor, Predictor::Drafts(_));
+        let window = hparams.window.filter(|window| window.size < shape.context && !drafts);
         let window_mask = window.map(|window| mask("window_mask", Some(window))).transpose()?;
         let mask = mask("mask", None)?;
         let inputs = GraphInputs {
@@ -104,6 +114,7 @@ impl<'a> Builder<'a> {
             output_rows,
             runs: None,
             query_factors: None,
+            predictor: None,
         };
         Ok(Builder {
             hparams,
@@ -120,6 +131,9 @@ impl<'a> Builder<'a> {
             logits: None,
             best: None,
             chained,
+            drafts: Vec::new(),
+            draft: None,
+            before_predictor: 0,
             units: Vec::new(),
         })
     }
@@ -127,7 +141,14 @@ impl<'a> Builder<'a> {
     pub(super) fn finish(self) -> Result<BatchGraph> {
         let logits = self.logits.ok_or_else(|| Error::model("graph", "no logits", ""))?;
         let mut graph = self.graph;
+        let (mut state, mut state_kinds) = (self.state, self.state_kinds);
+        state.rotate_left(self.before_predictor);
+        state_kinds.rotate_left(self.before_predictor);
+        for drafts in &self.drafts {
+            drafts.outputs().into_iter().try_for_each(|id| graph.output(id))?;
+        }
         match &self.best {
+            None if !self.drafts.is_empty() => {}
             Some(best) => {
                 // The logits too: they are read if the sums are not finite.
                 best.outputs().into_iter().chain([logits]).try_for_each(|id| graph.output(id))?;
@@ -143,13 +164,14 @@ impl<'a> Builder<'a> {
             shape: self.shape,
             inputs: self.inputs,
             weights: self.weights,
-            state: self.state,
-            state_kinds: self.state_kinds,
+            state,
+            state_kinds,
             window: self.hparams.window,
             temperature: self.hparams.temperature,
             causal: self.hparams.causal,
             logits,
             best: self.best,
+            drafts: self.drafts.iter().map(|best| best.tokens).collect(),
             units: self.units,
         })
     }
@@ -230,7 +252,10 @@ impl<'a> Builder<'a> {
     }
 
     pub(super) fn name(&mut self, id: TensorId, name: &str) -> Result<TensorId> {
-        self.graph.name(id, name)?;
+        match self.draft {
+            Some(ordinal) => self.graph.name(id, &format!("{name}@{ordinal}"))?,
+            None => self.graph.name(id, name)?,
+        }
         Ok(id)
     }
 
@@ -325,7 +350,8 @@ impl<'a> Builder<'a> {
     /// state these are the wanted rows, as only the state needs the others; in other layers all rows. The
     /// node is called `name`.
     pub(super) fn needed(&mut self, x: TensorId, layer: &Layer, name: &str) -> Result<TensorId> {
-        let last = layer.index == self.hparams.last_writer();
+        // The predictor needs the hidden states of all tokens.
+        let last = layer.index == self.hparams.last_writer() && self.shape.predictor == Predictor::Unused;
         let Some(rows) = self.inputs.output_rows.filter(|_| last) else { return Ok(x) };
         let picked = self.graph.get_rows(x, rows)?;
         self.name(picked, &layer.name(name))
@@ -349,7 +375,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Adds a state tensor as a leaf.
+    /// Returns a state tensor as a leaf.
     pub(super) fn state(
         &mut self,
         name: &str,
@@ -357,10 +383,18 @@ impl<'a> Builder<'a> {
         ne: [usize; 4],
         kind: StateKind,
     ) -> Result<TensorId> {
+        if let Some(known) = self.graph.find(name).filter(|id| self.state.contains(id)) {
+            return Ok(known);
+        }
         let id = self.graph.leaf(name, dtype, ne, Source::State)?;
         self.state.push(id);
         self.state_kinds.push(kind);
         Ok(id)
+    }
+
+    /// Returns the number of state tensors so far.
+    pub(super) fn states(&self) -> usize {
+        self.state.len()
     }
 
     /// Returns the operand `runs` of recurrent operations.

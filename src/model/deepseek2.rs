@@ -44,9 +44,20 @@ impl Architecture for Deepseek2 {
         Ok(())
     }
 
-    fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
-        let missing = || Error::model("latent attention", "no extents", "extents in the metadata");
-        let latent = b.hparams.latent.ok_or_else(missing)?;
-        b.latent_attention(x, latent, layer).map(Branch::One)
+    fn predicts(&self) -> bool {
+        true
     }
+
+    fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
+        b.latent_attention(x, latent(b)?, layer).map(Branch::One)
+    }
+
+    fn remember(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<()> {
+        b.latent_keys(x, latent(b)?, layer).map(|_| ())
+    }
+}
+
+fn latent(b: &Builder<'_>) -> Result<Latent> {
+    let missing = || Error::model("latent attention", "no extents", "extents in the metadata");
+    b.hparams.latent.ok_or_else(missing)
 }

@@ -5,7 +5,7 @@
 //! first layer. A node that the device cannot compute stays on the host, and so do the nodes that use the
 //! same state. A tensor longer than the device's largest buffer stays there too, with the nodes that use it.
 
-use super::batch::{BatchGraph, BatchShape, Want};
+use super::batch::{BatchGraph, BatchShape, Predictor, Want};
 use super::file::ModelFile;
 use super::session_options::SessionOptions;
 use ggml_core::backend::Backend;
@@ -56,11 +56,13 @@ pub(crate) struct Needs {
     pub(super) fallbacks: Vec<Fallback>,
 }
 
-/// Returns the shapes that determine the needs of a session: its largest batch, and one token.
-fn shapes(file: &ModelFile, options: &SessionOptions, backend: &dyn Backend) -> [BatchShape; 2] {
+/// Returns the shapes that determine the needs of a session: its largest batch, one token, and a draft if there are any.
+fn shapes(file: &ModelFile, options: &SessionOptions, backend: &dyn Backend) -> Vec<BatchShape> {
     let (context, sequences) = (options.room(file.hparams()), options.sequences);
     let cells = context.saturating_mul(sequences);
     let cache = options.cache_on(backend);
+    let predicts = options.predictor && file.has_predictor();
+    let predictor = if predicts { Predictor::Follows } else { Predictor::Unused };
     let shape = |tokens: usize| BatchShape {
         tokens,
         kv: cells,
@@ -70,8 +72,13 @@ fn shapes(file: &ModelFile, options: &SessionOptions, backend: &dyn Backend) -> 
         cache,
         want: Want::Logits,
         drafts: false,
+        predictor,
     };
-    [shape(options.batch_on(backend).min(cells)), shape(1)]
+    let mut shapes = vec![shape(options.batch_on(backend).min(cells)), shape(1)];
+    if predicts {
+        shapes.push(BatchShape { predictor: Predictor::Drafts(1), want: Want::Best(1), ..shape(1) });
+    }
+    shapes
 }
 
 impl Division<'_> {

@@ -10,7 +10,7 @@ pub(super) const SQUARED: Glu = Glu { activation: Activation::Relu, swapped: fal
 impl Builder<'_> {
     /// Builds the feed-forward network of a layer: `down(activation(gate x) * up x)`.
     pub(super) fn gated(&mut self, x: TensorId, activation: Activation, layer: &Layer) -> Result<TensorId> {
-        self.gated_by(x, activation, "", self.hparams.feed_forward[layer.index], layer)
+        self.gated_by(x, activation, "", self.hparams.width(layer.index), layer)
     }
 
     /// Builds a gated feed-forward network of width `n` with the weights `ffn_gate`, `ffn_up` and `ffn_down`.

@@ -1,7 +1,7 @@
 //! Model files: a GGUF file whose architecture is known, with its hyperparameters and graphs.
 
 use super::architecture::Architecture;
-use super::batch::{BatchGraph, BatchShape, Want};
+use super::batch::{BatchGraph, BatchShape, Predictor, Want};
 use super::builder::Builder;
 use super::hparams::Hparams;
 use super::{
@@ -11,6 +11,7 @@ use super::{
 use super::{left_out, nearest};
 use ggml_core::Result;
 use ggml_core::gguf::GgufFile;
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -48,6 +49,7 @@ pub struct ModelFile {
     pub(super) hparams: Hparams,
     architecture: &'static dyn Architecture,
     left_out: Vec<String>,
+    predicts: bool,
     /// Cached result of [`ModelFile::identity`], computed on first use.
     pub(super) identity: OnceLock<u64>,
 }
@@ -88,14 +90,34 @@ impl ModelFile {
             experts.check_groups(&hparams)?;
         }
         let left_out = Vec::new();
-        let mut file = ModelFile { gguf, hparams, architecture, left_out, identity: OnceLock::new() };
+        let (predicts, identity) = (false, OnceLock::new());
+        let mut file = ModelFile { gguf, hparams, architecture, left_out, predicts, identity };
         // Even the smallest graph uses every tensor.
         let cache = ggml_core::DType::F32;
         let want = Want::Logits;
-        let smallest =
-            BatchShape { tokens: 1, kv: 1, context: 1, sequences: 1, outputs: 1, cache, want, drafts: false };
-        let graph = file.built(&smallest, false)?;
-        file.left_out = left_out::describe(&file.gguf, &file.hparams, graph.known())?;
+        let predictor = Predictor::Unused;
+        let smallest = BatchShape {
+            tokens: 1,
+            kv: 1,
+            context: 1,
+            sequences: 1,
+            outputs: 1,
+            cache,
+            want,
+            drafts: false,
+            predictor,
+        };
+        let mut known = file.built(&smallest, false)?.known().clone();
+        if architecture.predicts() && file.hparams.further_layers > 0 {
+            match file.of_predictor(&smallest) {
+                Ok(more) => {
+                    known.extend(more);
+                    file.predicts = true;
+                }
+                Err(error) => tracing::warn!(target: "diptych::model", "no predictor: {error}"),
+            }
+        }
+        file.left_out = left_out::describe(&file.gguf, &file.hparams, &known)?;
         file.left_out.iter().for_each(|part| tracing::warn!(target: "diptych::model", "left out: {part}"));
         Ok(file)
     }
@@ -108,6 +130,12 @@ impl ModelFile {
     /// Returns the GGUF file.
     pub fn gguf(&self) -> &GgufFile {
         &self.gguf
+    }
+
+    /// Returns true if the file has a layer that predicts further tokens (multi-token prediction, `nextn`), with which a
+    /// session can draft, see [`SessionOptions::predictor`](super::SessionOptions::predictor).
+    pub fn has_predictor(&self) -> bool {
+        self.predicts
     }
 
     /// Returns descriptions of the parts of the file that text does not need and that are left out: encoders
@@ -131,6 +159,16 @@ impl ModelFile {
     /// [`Error::InvalidArgument`]: ggml_core::Error::InvalidArgument
     pub(crate) fn chained_graph(&self, shape: &BatchShape) -> Result<BatchGraph> {
         self.built(shape, true)?.finish()
+    }
+
+    /// Returns the names of the tensors that the predictor uses.
+    fn of_predictor(&self, shape: &BatchShape) -> Result<HashSet<String>> {
+        let mut known = HashSet::new();
+        for (predictor, want) in [(Predictor::Follows, Want::Logits), (Predictor::Drafts(1), Want::Best(1))] {
+            let graph = self.built(&BatchShape { predictor, want, ..*shape }, false)?;
+            known.extend(graph.known().iter().cloned());
+        }
+        Ok(known)
     }
 
     fn built(&self, shape: &BatchShape, chained: bool) -> Result<Builder<'_>> {

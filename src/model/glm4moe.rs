@@ -25,6 +25,10 @@ impl Architecture for Glm4Moe {
         Ok(())
     }
 
+    fn predicts(&self) -> bool {
+        true
+    }
+
     fn norms_before(&self) -> [Option<&'static str>; 2] {
         [Some("attn_norm"), Some("post_attention_norm")]
     }

@@ -200,6 +200,12 @@ impl Hparams {
         format!("{}.{name}", self.architecture)
     }
 
+    /// Returns the width of the feed-forward network of a layer; layers that predict further tokens have that of the last
+    /// one.
+    pub(super) fn width(&self, layer: usize) -> usize {
+        self.feed_forward.get(layer).or(self.feed_forward.last()).copied().unwrap_or(0)
+    }
+
     /// Returns the last layer that writes state: later layers are computed only for the wanted rows.
     pub(super) fn last_writer(&self) -> usize {
         (0..self.layers).rev().find(|&i| self.attention[i].cache == i).unwrap_or(0)

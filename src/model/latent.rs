@@ -12,6 +12,17 @@ use ggml_core::{Result, TensorId};
 impl Builder<'_> {
     /// Builds latent attention on the normed input of a layer.
     pub(super) fn latent_attention(&mut self, x: TensorId, l: Latent, layer: &Layer) -> Result<TensorId> {
+        let [both, k] = self.latent_keys(x, l, layer)?;
+        let (kv, nb) = (self.shape.kv, self.graph.tensor(k).nb);
+        let v = self.graph.view(k, [l.rank, kv, 1, 1], nb, 0)?;
+        let q = self.latent_queries(x, both, l, layer)?;
+        let attended = self.attend(q, [k, v], layer)?;
+        self.latent_values(attended, l, layer)
+    }
+
+    /// Writes the vectors of the batch to the cache. Returns their projection, a row of `rank + rotated` elements for each
+    /// token, and the cached vectors that attention reads.
+    pub(super) fn latent_keys(&mut self, x: TensorId, l: Latent, layer: &Layer) -> Result<[TensorId; 2]> {
         let both = self.linear(x, &layer.name("attn_kv_a_mqa"), l.rank + l.rotated)?;
         let latent = self.columns(both, 0, l.rank)?;
         let latent = self.norm(latent, &layer.name("attn_kv_a_norm"))?;
@@ -20,11 +31,7 @@ impl Builder<'_> {
         let rotated = self.rope(rotated, layer, "k_rope")?;
         let k = self.concatenated(both, [latent, rotated], &layer.name("k"))?;
         let k = self.cached(k, layer, layer.attention.key_length, "latent")?;
-        let (kv, nb) = (self.shape.kv, self.graph.tensor(k).nb);
-        let v = self.graph.view(k, [l.rank, kv, 1, 1], nb, 0)?;
-        let q = self.latent_queries(x, both, l, layer)?;
-        let attended = self.attend(q, [k, v], layer)?;
-        self.latent_values(attended, l, layer)
+        Ok([both, k])
     }
 
     /// Builds queries of all heads for the cached vectors, only for the needed rows: `[rank + rotated, heads,

@@ -72,6 +72,7 @@ mod outline;
 mod output;
 mod phases;
 mod phi3;
+mod predictor;
 mod qwen2;
 mod qwen3;
 mod qwen35;
@@ -81,7 +82,9 @@ mod recurrent;
 mod session_options;
 mod weights;
 
-pub use batch::{BatchGraph, BatchShape, GraphInputs, MaskInputs, StateKind, Want};
+pub use batch::{
+    BatchGraph, BatchShape, GraphInputs, MaskInputs, Predictor, PredictorInputs, StateKind, Want,
+};
 pub use best::BestNodes;
 pub(crate) use division::{DEVICES, HOST, MAIN, Needs};
 pub use estimate::Estimate;

@@ -1,6 +1,6 @@
 //! Results of a batch graph: the output layer, or hidden states.
 
-use super::batch::Want;
+use super::batch::{Predictor, Want};
 use super::best::BestNodes;
 use super::builder::Builder;
 use ggml_core::op::Activation;
@@ -28,22 +28,36 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Builds the final norm and the output layer.
-    pub(super) fn output(&mut self, x: TensorId, norm: &str) -> Result<()> {
+    /// Builds the final norm and the output layer. Returns the normed hidden states.
+    pub(super) fn output(&mut self, x: TensorId, norm: &str) -> Result<TensorId> {
         self.begin_unit();
         if self.depth() < self.hparams.layers {
-            return self.hidden(x);
+            return self.hidden(x).map(|()| x);
         }
         // Some converters write the usual name for every architecture.
         let usual = self.gguf.tensor(&format!("{norm}.weight")).is_none()
             && self.gguf.tensor("output_norm.weight").is_some();
         let x = self.norm(x, if usual { "output_norm" } else { norm })?;
         if let Want::Hidden(_) = self.shape.want {
-            return self.hidden(x);
+            return self.hidden(x).map(|()| x);
+        }
+        let mut wanted_rows = x;
+        if let Some(rows) = self.inputs.output_rows.filter(|_| self.shape.predictor == Predictor::Follows) {
+            wanted_rows = self.graph.get_rows(x, rows)?;
+            self.name(wanted_rows, "output_norm.needed")?;
         }
         // Tied: the token embedding is also the output layer.
         let tied = self.gguf.tensor("output.weight").is_none();
-        let table = if tied { "token_embd.weight" } else { "output.weight" };
+        let logits = self.logits(wanted_rows, if tied { "token_embd.weight" } else { "output.weight" })?;
+        self.logits = Some(logits);
+        if let Want::Best(k) = self.shape.want {
+            self.best = Some(BestNodes::new(&mut self.graph, logits, k)?);
+        }
+        Ok(x)
+    }
+
+    /// Builds the logits of normed hidden states with an output layer, the weight `table`.
+    pub(super) fn logits(&mut self, x: TensorId, table: &str) -> Result<TensorId> {
         let weight = self.token_table(table, self.hparams.embedding)?;
         let product = self.graph.mul_mat(weight, x)?;
         let product = self.times_scale(product, "output")?;
@@ -61,11 +75,6 @@ impl Builder<'_> {
         } else {
             product
         };
-        let logits = self.name(logits, "logits")?;
-        self.logits = Some(logits);
-        if let Want::Best(k) = self.shape.want {
-            self.best = Some(BestNodes::new(&mut self.graph, logits, k)?);
-        }
-        Ok(())
+        self.name(logits, "logits")
     }
 }

@@ -45,13 +45,17 @@ impl Architecture for Qwen35 {
         Ok(())
     }
 
+    fn predicts(&self) -> bool {
+        true
+    }
+
     fn norms_before(&self) -> [Option<&'static str>; 2] {
         [Some("attn_norm"), Some("post_attention_norm")]
     }
 
     fn mixer(&self, b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Branch> {
         match &b.hparams.recurrent {
-            Some(r) if r.layers[layer.index] => b.delta_net(x, r, layer).map(Branch::One),
+            Some(r) if r.layers.get(layer.index) == Some(&true) => b.delta_net(x, r, layer).map(Branch::One),
             _ => gated_attention(b, x, layer).map(Branch::One),
         }
     }
@@ -60,7 +64,7 @@ impl Architecture for Qwen35 {
 /// Builds attention with gated results: for each head `attn_q` gives a query, then as many elements of a gate
 /// for the result.
 fn gated_attention(b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<TensorId> {
-    let (d, heads, kv) = (layer.attention.key_length, layer.attention.heads, layer.attention.heads_kv);
+    let (d, heads) = (layer.attention.key_length, layer.attention.heads);
     let wanted_rows = b.needed(x, layer, "attn_norm.needed")?;
     let tokens = b.graph.tensor(wanted_rows).ne[1];
     let both = b.linear(wanted_rows, &layer.name("attn_q"), 2 * d * heads)?;
@@ -68,10 +72,7 @@ fn gated_attention(b: &mut Builder<'_>, x: TensorId, layer: &Layer) -> Result<Te
     let strides = [4, 8 * d, row, row * tokens];
     let q = b.graph.view(both, [d, heads, tokens, 1], strides, 0)?;
     let gate = b.graph.view(both, [d, heads, tokens, 1], strides, 4 * d)?;
-    let k = b.linear(x, &layer.name("attn_k"), d * kv)?;
-    let k = b.heads(k, 0, d, kv)?;
-    let v = b.linear(x, &layer.name("attn_v"), d * kv)?;
-    let v = b.heads(v, 0, d, kv)?;
+    let [k, v] = b.keys_and_values(x, layer)?;
     let qkv = b.normed_heads([q, k, v], layer)?;
     let qkv = b.rope_heads(qkv, layer)?;
     let attended = b.attention(qkv, layer)?;

@@ -30,6 +30,11 @@ pub struct SessionOptions {
     /// Maximum bytes of the checkpoints of all sequences, in host memory; 0 for none. It is allocated when checkpoints
     /// are made. One takes as much as the recurrent state of a sequence (20 MB in a Qwen3.5 of 2 billion parameters).
     pub checkpoint_memory: u64,
+    /// True to use the layer of the file that predicts further tokens: generations then draft with it, see
+    /// [`GenerateOptions::draft`](crate::generate::GenerateOptions::draft). The file must have such a layer, see
+    /// [`ModelFile::has_predictor`](super::ModelFile::has_predictor). Its cache takes as much memory as that of another
+    /// layer, and each batch takes a little longer.
+    pub predictor: bool,
     /// True if the device starts the step of its best token before the application requests it. This applies
     /// to a session with one sequence and to [`Session::append`](crate::Session::append) of one token with
     /// `Want::Best(1)` (greedy text). The results are the same.
@@ -47,6 +52,7 @@ setters!(SessionOptions {
     with_precision => precision: Precision,
     with_checkpoint_every => checkpoint_every: impl Into<Option<usize>>,
     with_checkpoint_memory => checkpoint_memory: u64,
+    with_predictor => predictor: bool,
     with_ahead => ahead: bool,
     with_check_memory => check_memory: bool,
 });
@@ -61,6 +67,7 @@ impl Default for SessionOptions {
             precision: Precision::default(),
             checkpoint_every: None,
             checkpoint_memory: 1 << 30,
+            predictor: false,
             ahead: true,
             check_memory: true,
         }

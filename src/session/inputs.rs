@@ -1,7 +1,8 @@
 //! Encoding of the inputs of a batch.
 
 use super::cells::{Cell, Cells, Token};
-use crate::model::{BatchGraph, MaskInputs, Window};
+use super::kept::Kept;
+use crate::model::{BatchGraph, MaskInputs, PredictorInputs, Window};
 use ggml_core::op::CacheMask;
 use ggml_core::{Result, TensorId};
 use half::f16;
@@ -22,6 +23,8 @@ pub(super) struct Inputs {
     halves: Vec<f16>,
     /// Number of last tokens of the batch's only sequence that are drafts.
     pub(super) drafts: usize,
+    /// Hidden states that are kept for the predictor.
+    pub(super) kept: Kept,
 }
 
 impl Inputs {
@@ -69,7 +72,71 @@ impl Inputs {
             });
             self.ints(id, runs, if shape.drafts { 4 } else { 3 } * shape.sequences, 0, write)?;
         }
+        match ids.predictor {
+            Some(of) => self.predictor(of, shape.tokens, tokens, write),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the inputs of the predictor of a batch of `count` tokens with padding. Before the first token of a sequence
+    /// in the batch comes a hidden state that is kept, if it still is; before the others, that of the token before.
+    fn predictor(
+        &mut self,
+        ids: PredictorInputs,
+        count: usize,
+        tokens: &[Token],
+        write: WriteInput<'_>,
+    ) -> Result<()> {
+        let kept = std::mem::take(&mut self.kept);
+        let of = |i: usize| tokens.get(i).map(|token| token.at.sequence);
+        let first = |i: usize| i == 0 || of(i - 1) != of(i);
+        let all = 0..tokens.len();
+        let second = |row: Option<usize>| [NOWHERE, row.map_or(NOWHERE, |row| row as i32)];
+        self.ints(ids.embedded, all.clone().flat_map(|i| [i as i32, NOWHERE]), 2 * count, NOWHERE, write)?;
+        let here = all.clone().flat_map(|i| second((!first(i)).then(|| i - 1)));
+        self.ints(ids.hidden, here, 2 * count, NOWHERE, write)?;
+        let before = all.clone().flat_map(|i| second(kept.before(tokens[i].at).filter(|_| first(i))));
+        self.ints(ids.kept, before, 2 * count, NOWHERE, write)?;
+        if let Some(keep) = ids.keep {
+            // The last ones stay: each row is written once.
+            let last = |i: usize| of(i + Kept::MOST) != of(i);
+            let rows = all.map(|i| if last(i) { kept.row(tokens[i].at) as i32 } else { NOWHERE });
+            self.ints(keep, rows, count, NOWHERE, write)?;
+        }
+        self.kept = kept;
         Ok(())
+    }
+
+    /// Writes the inputs of a graph that drafts, for the places `at` of the drafts; the first one follows `token`.
+    pub(super) fn write_drafts(
+        &mut self,
+        graph: &BatchGraph,
+        token: u32,
+        at: &[Token],
+        cells: &Cells,
+        write: WriteInput<'_>,
+    ) -> Result<()> {
+        let (ids, shape) = (&graph.inputs, &graph.shape);
+        self.ints(ids.tokens, [token as i32].into_iter(), 1, NOWHERE, write)?;
+        self.ints(ids.positions, at.iter().map(|t| t.at.position as i32), at.len(), 0, write)?;
+        self.ints(ids.cache_rows, at.iter().map(|t| t.cell as i32), at.len(), NOWHERE, write)?;
+        let columns = shape.mask_columns();
+        self.halves.clear();
+        for token in at {
+            let begin = self.halves.len();
+            add_row(&mut self.halves, columns, cells, token.at, true, None);
+            // There is no hidden state before the first position.
+            let first = cells.spans(token.at.sequence).first().filter(|span| span.position == 0);
+            if let Some(cell) = first.map(|span| span.cell).filter(|_| token.at.position > 0) {
+                self.halves[begin + cell] = f16::NEG_INFINITY;
+            }
+        }
+        write(ids.mask, bytemuck::cast_slice(&self.halves))?;
+        let (Some(of), Some(first)) = (ids.predictor, at.first()) else { return Ok(()) };
+        self.ints(of.embedded, [0, NOWHERE].into_iter(), 2, NOWHERE, write)?;
+        self.ints(of.hidden, [NOWHERE, 0].into_iter(), 2, NOWHERE, write)?;
+        let before = self.kept.before(first.at).map_or(NOWHERE, |row| row as i32);
+        self.ints(of.kept, [NOWHERE, before].into_iter(), 2, NOWHERE, write)
     }
 
     /// Writes integers, padded with `others` to `count` elements.

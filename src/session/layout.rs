@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub(super) struct StateLayout {
     /// Division of the tensor.
     pub(super) kind: StateKind,
-    /// Bytes of a position, or of the whole block of a sequence.
+    /// Bytes of a position, or of the whole block of a sequence; 0 if it is never copied.
     pub(super) bytes: usize,
 }
 
@@ -18,11 +18,13 @@ impl StateLayout {
     pub(super) fn of_graph(graph: &BatchGraph) -> Vec<StateLayout> {
         let shape = &graph.shape;
         let layout = |(&id, &kind): (&TensorId, &StateKind)| {
-            let count = match kind {
-                StateKind::Rows => shape.cells(),
-                StateKind::Slots => shape.sequences,
+            let bytes = graph.graph.tensor(id).span_bytes();
+            let bytes = match kind {
+                StateKind::Rows => bytes / shape.cells(),
+                StateKind::Slots => bytes / shape.sequences,
+                StateKind::Hidden => 0,
             };
-            StateLayout { kind, bytes: graph.graph.tensor(id).span_bytes() / count }
+            StateLayout { kind, bytes }
         };
         graph.state.iter().zip(&graph.state_kinds).map(layout).collect()
     }
@@ -33,6 +35,7 @@ impl StateLayout {
             * match self.kind {
                 StateKind::Rows => position,
                 StateKind::Slots => position.min(1),
+                StateKind::Hidden => 0,
             }
     }
 }

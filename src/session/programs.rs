@@ -2,7 +2,7 @@
 
 use super::prepared::Prepared;
 use super::{KV_STEP, Session};
-use crate::model::{BatchShape, Want};
+use crate::model::{BatchShape, Predictor, Want};
 use ggml_core::Result;
 use ggml_core::backend::Timing;
 
@@ -19,6 +19,15 @@ fn rounded(tokens: usize, most: usize) -> usize {
 impl Session {
     /// Runs the batch whose cells are assigned, and adds the rows of its outputs to the results.
     pub(super) fn run(&mut self, want: Want) -> Result<()> {
+        self.run_placed(want)?;
+        for batch in self.placed.chunk_by(|a, b| a.at.sequence == b.at.sequence) {
+            let first = batch[0].at;
+            self.inputs.kept.computed(first.sequence, first.position..first.position + batch.len());
+        }
+        Ok(())
+    }
+
+    fn run_placed(&mut self, want: Want) -> Result<()> {
         if let Some((which, timing)) = self.run_ahead(want)? {
             self.compute_time += timing.host;
             return self.read_ahead(which);
@@ -93,7 +102,9 @@ impl Session {
         // Non-causal models attend to the batch only, so kv = tokens.
         let kv = if self.model.hparams().causal { kv } else { tokens };
         let drafts = self.inputs.drafts > 0 && self.recurrent();
-        BatchShape { tokens, kv, context, sequences, outputs, cache, want, drafts }
+        let follows = self.predicts && !matches!(want, Want::Hidden(_));
+        let predictor = if follows { Predictor::Follows } else { Predictor::Unused };
+        BatchShape { tokens, kv, context, sequences, outputs, cache, want, drafts, predictor }
     }
 
     /// Returns the index of a prepared program for a batch whose cells are assigned, which is not in flight: a batch of
@@ -101,14 +112,19 @@ impl Session {
     /// used program is last.
     pub(super) fn program(&mut self, tokens: usize, outputs: usize, want: Want) -> Result<usize> {
         let shape = self.shape(tokens, outputs, want);
-        if let Some(i) = self.programs.iter().position(|p| p.graph().shape == shape && !p.is_in_flight()) {
+        self.program_of(&shape)
+    }
+
+    /// Returns the index of a prepared program of a shape, which is not in flight.
+    pub(super) fn program_of(&mut self, shape: &BatchShape) -> Result<usize> {
+        if let Some(i) = self.programs.iter().position(|p| p.graph().shape == *shape && !p.is_in_flight()) {
             self.programs[i..].rotate_left(1);
             return Ok(self.programs.len() - 1);
         }
         if self.programs.len() == MAX_PROGRAMS + self.sequences() {
             self.programs.remove(0);
         }
-        let prepared = Prepared::new(&self.model, &shape, &self.state, &mut self.compute, self.precision)?;
+        let prepared = Prepared::new(&self.model, shape, &self.state, &mut self.compute, self.precision)?;
         self.programs.push(prepared);
         Ok(self.programs.len() - 1)
     }

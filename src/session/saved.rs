@@ -76,6 +76,7 @@ impl Session {
                 _ if out.is_empty() => {}
                 StateKind::Rows => self.gather(tensor, layout.bytes, &cells, out)?,
                 StateKind::Slots => self.state.download(tensor, sequence * layout.bytes, out)?,
+                StateKind::Hidden => {}
             }
         }
         Ok(bytes)
@@ -94,6 +95,7 @@ impl Session {
         let (tokens, computed, data) = self.checked(bytes)?;
         self.ahead.wait_in_flight()?;
         self.truncate(sequence, 0)?;
+        self.inputs.kept.forget(sequence);
         self.cells.extend(sequence, &tokens);
         self.cells.place(sequence, computed, &mut Vec::new());
         let written = self.scatter(sequence, &self.cells.of(sequence), data);
@@ -137,6 +139,14 @@ impl Session {
             );
         }
         if saved.parts != mine.parts {
+            let with = |parts: &[StateLayout]| match parts.iter().any(|p| p.kind == StateKind::Hidden) {
+                true => "with a predictor",
+                false => "without a predictor",
+            };
+            let (found, expected) = (with(&saved.parts), with(&mine.parts));
+            if found != expected {
+                return wrong(format!("state of a session {found}"), format!("one {expected}"));
+            }
             return wrong("state in other parts than here".into(), "a file that this version saved".into());
         }
         if saved != mine {
@@ -205,6 +215,7 @@ impl Session {
                     }
                 }
                 StateKind::Slots => self.state.upload(tensor, sequence * layout.bytes, own)?,
+                StateKind::Hidden => {}
             }
         }
         Ok(())

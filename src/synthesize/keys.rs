@@ -64,7 +64,7 @@ impl Shape {
     pub(super) fn set_common(&self, w: &mut GgufWriter<'_>) -> Result<()> {
         let key = |name: &str| format!("{}.{name}", self.architecture);
         for (name, value) in [
-            ("block_count", self.layers),
+            ("block_count", self.layers + usize::from(self.predictor.is_some())),
             ("context_length", self.context),
             ("embedding_length", self.embedding),
             ("attention.head_count", self.heads),
@@ -175,6 +175,9 @@ impl Shape {
     /// Sets the keys that only some architectures have.
     pub(super) fn set_special(&self, w: &mut GgufWriter<'_>) -> Result<()> {
         let key = |name: &str| format!("{}.{name}", self.architecture);
+        if self.predictor.is_some() {
+            w.set(key("nextn_predict_layers"), 1u32)?;
+        }
         if let Some(original) = self.original_context {
             w.set(key("rope.scaling.original_context_length"), original as u32)?;
             // Factor of magnitudes as defined in LongRoPE's paper.

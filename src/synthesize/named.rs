@@ -159,6 +159,7 @@ impl Shape {
             shared_caches: if gemma4 { 2 } else { 0 },
             original_context: (architecture == "phi3").then_some(1024),
             tied: true,
+            predictor: None,
             attention_type: DType::Q8_0,
             feed_forward_type: DType::Q4_0,
             embedding_type: DType::F16,

@@ -1,7 +1,7 @@
 //! Tensors of a synthetic model and their contents.
 
 use super::named::{DELTA_NETS, SINGLE};
-use super::{ENCODERS, Shape};
+use super::{Drafts, ENCODERS, Shape};
 use crate::model::{Experts, Gating, Latent, Recurrent};
 use ggml_core::DType;
 use ggml_core::rng::Rng;
@@ -29,19 +29,25 @@ pub(super) enum Fill {
     Bias,
     Factor,
     Decay,
+    Ones,
+    /// The identity in the first columns, 0 in the others.
+    Identity,
 }
 
 impl Fill {
-    pub(super) fn value(self, rng: &mut Rng, columns: usize) -> f32 {
+    /// Returns the element at `index` of a tensor with rows of `columns` elements.
+    pub(super) fn value(self, rng: &mut Rng, columns: usize, index: usize) -> f32 {
         match self {
             Fill::Matrix => rng.normal() / (columns as f32).sqrt(),
             Fill::Norm => 1.0 + 0.1 * rng.normal(),
-            Fill::MatrixTimes(factor) => Fill::Matrix.value(rng, columns) * factor,
-            Fill::NormTimes(factor) => Fill::Norm.value(rng, columns) * factor,
-            Fill::QueryNorm => Fill::Norm.value(rng, columns) * (64.0 / columns as f32).sqrt().min(1.0),
+            Fill::MatrixTimes(factor) => Fill::Matrix.value(rng, columns, index) * factor,
+            Fill::NormTimes(factor) => Fill::Norm.value(rng, columns, index) * factor,
+            Fill::QueryNorm => Fill::Norm.value(rng, columns, index) * (64.0 / columns as f32).sqrt().min(1.0),
             Fill::Bias => 0.1 * rng.normal(),
             Fill::Factor => 1.0 + rng.normal().abs(),
             Fill::Decay => -(0.5 * rng.normal()).exp(),
+            Fill::Ones => 1.0,
+            Fill::Identity => f32::from(u8::from(index / columns == index % columns)),
         }
     }
 }
@@ -50,6 +56,19 @@ impl Fill {
 fn fitting(dtype: DType, columns: usize) -> DType {
     let fits = |dtype: &DType| columns.is_multiple_of(dtype.block());
     [dtype, DType::Q8_0].into_iter().find(fits).unwrap_or(DType::F16)
+}
+
+/// Returns a tensor's name without its layer and its suffix.
+fn part_of(name: &str) -> &str {
+    let name = name.split_once('.').map_or("", |(first, rest)| {
+        if first == "blk" { rest.split_once('.').map_or("", |(_, name)| name) } else { first }
+    });
+    name.trim_end_matches(".weight")
+}
+
+/// True for the matrices whose products are added to the residual stream.
+fn is_last(part: &str) -> bool {
+    LAST.contains(&part) || part == "ffn_down_exps"
 }
 
 impl Shape {
@@ -82,32 +101,67 @@ impl Shape {
             all.push(tensor("per_layer_model_proj.weight", self.attention_type, &[e, n], Fill::Matrix));
             all.push(tensor("per_layer_proj_norm.weight", DType::F32, &[d], Fill::Norm));
         }
-        for layer in 0..self.layers {
-            let mut add = |name: &str, dtype: DType, ne: &[usize], fill: Fill| {
-                all.push((format!("blk.{layer}.{name}"), fitting(dtype, ne[0]), ne.to_vec(), fill));
-            };
-            if self.architecture != "olmo2" {
-                add("attn_norm.weight", DType::F32, &[e], Fill::Norm);
-            }
-            match (&self.recurrent, self.latent) {
-                (Some(r), _) if self.has_mamba(layer) => self.mamba_tensors(r, &mut add),
-                (Some(r), _) if self.is_recurrent(layer) => self.recurrent_tensors(r, &mut add),
-                (_, Some(latent)) => self.latent_tensors(latent, &mut add),
-                _ if self.convolved.get(layer) == Some(&true) => self.convolution_tensors(&mut add),
-                _ if self.feeds(layer) => {}
-                _ => self.attention_tensors(layer, &mut add),
-            }
-            if self.feeds(layer) || !self.is(&SINGLE) {
-                self.feed_forward_tensors(layer, &mut add);
-            }
-        }
+        (0..self.layers).for_each(|layer| self.layer_tensors(layer, &mut all));
         self.condition(&mut all);
+        self.predictor_tensors(&mut all);
         let norm = if self.convolved.is_empty() { "output_norm.weight" } else { "token_embd_norm.weight" };
         all.push(tensor(norm, DType::F32, &[e], Fill::Norm));
         if !self.tied {
             all.push(tensor("output.weight", self.embedding_type, &[e, self.vocabulary], Fill::Matrix));
         }
         all
+    }
+
+    fn layer_tensors(&self, layer: usize, all: &mut Vec<NewTensor>) {
+        let e = self.embedding;
+        let mut add = |name: &str, dtype: DType, ne: &[usize], fill: Fill| {
+            all.push((format!("blk.{layer}.{name}"), fitting(dtype, ne[0]), ne.to_vec(), fill));
+        };
+        if self.architecture != "olmo2" {
+            add("attn_norm.weight", DType::F32, &[e], Fill::Norm);
+        }
+        match (&self.recurrent, self.latent) {
+            (Some(r), _) if self.has_mamba(layer) => self.mamba_tensors(r, &mut add),
+            (Some(r), _) if self.is_recurrent(layer) => self.recurrent_tensors(r, &mut add),
+            (_, Some(latent)) => self.latent_tensors(latent, &mut add),
+            _ if self.convolved.get(layer) == Some(&true) => self.convolution_tensors(&mut add),
+            _ if self.feeds(layer) => {}
+            _ => self.attention_tensors(layer, &mut add),
+        }
+        if self.feeds(layer) || !self.is(&SINGLE) {
+            self.feed_forward_tensors(layer, &mut add);
+        }
+    }
+
+    /// Adds the layer that predicts further tokens. If the model shall agree with it, it copies the token's embedding to its
+    /// result; its own attention and feed-forward network then have little effect.
+    fn predictor_tensors(&self, all: &mut Vec<NewTensor>) {
+        let Some(drafts) = self.predictor else { return };
+        let (e, begin) = (self.embedding, all.len());
+        self.layer_tensors(self.layers, all);
+        let agrees = drafts != Drafts::Random;
+        if agrees {
+            for (name, .., fill) in &mut all[begin..] {
+                if is_last(part_of(name)) {
+                    *fill = Fill::MatrixTimes(0.01);
+                }
+            }
+        }
+        let norm = if agrees { Fill::Ones } else { Fill::Norm };
+        let projection = if agrees { Fill::Identity } else { Fill::Matrix };
+        for (name, dtype, ne, fill) in [
+            ("enorm", DType::F32, &[e][..], norm),
+            ("hnorm", DType::F32, &[e], norm),
+            ("eh_proj", self.attention_type, &[2 * e, e], projection),
+        ] {
+            let name = format!("blk.{}.nextn.{name}.weight", self.layers);
+            all.push((name, fitting(dtype, ne[0]), ne.to_vec(), fill));
+        }
+        // Otherwise the norm is the one in front of the output layer.
+        if !agrees {
+            let name = format!("blk.{}.nextn.shared_head_norm.weight", self.layers);
+            all.push((name, DType::F32, vec![e], Fill::Norm));
+        }
     }
 
     /// Makes the contributions of layers to the residual stream small compared to the stream in a deep model,
@@ -117,10 +171,13 @@ impl Shape {
     /// a norm follows, the norm is scaled instead. The stream starts with a larger magnitude. Mixtures of
     /// experts depend on it most: a rounding error decides between two experts with nearly the same score.
     fn condition(&self, all: &mut [NewTensor]) {
-        if self.layers <= Shape::SHALLOW {
-            return;
-        }
-        let small = 1.0 / (2.0 * self.layers as f32).sqrt();
+        let deep = self.layers > Shape::SHALLOW;
+        let factor = match self.predictor {
+            Some(Drafts::Agreeing(factor)) => factor,
+            _ if deep => 1.0,
+            _ => return,
+        };
+        let small = factor * if deep { 1.0 / (2.0 * self.layers as f32).sqrt() } else { 1.0 };
         let of_experts = small / self.experts.map_or(1.0, |experts| experts.scale.max(1.0));
         let gemma = self.architecture.starts_with("gemma");
         let scales_embeddings = gemma || self.is(&["granite", "granitehybrid"]);
@@ -129,10 +186,7 @@ impl Shape {
             norms.push("post_attention_norm");
         }
         for (name, .., fill) in all {
-            let name = name.split_once('.').map_or("", |(first, rest)| {
-                if first == "blk" { rest.split_once('.').map_or("", |(_, name)| name) } else { first }
-            });
-            let name = name.trim_end_matches(".weight");
+            let name = part_of(name);
             if name == "token_embd" && !scales_embeddings {
                 *fill = Fill::MatrixTimes((self.embedding as f32).sqrt() / 2.0);
             } else if name == "ffn_down_exps" {
@@ -187,7 +241,7 @@ impl Shape {
         let (q, kv) = (self.heads * head, heads_kv * head);
         // Layers of gemma4 that read the keys and values of another layer have none; in its mixtures, global
         // layers compute values from keys.
-        let shares = layer + self.shared() >= self.layers;
+        let shares = self.shared() > 0 && layer + self.shared() >= self.layers;
         let no_values = self.is(&["gemma4"]) && self.experts.is_some() && !self.is_local(layer);
         if self.is(&["phi3"]) {
             add("attn_qkv.weight", self.attention_type, &[e, q + 2 * kv], Fill::Matrix);
