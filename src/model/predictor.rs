@@ -120,7 +120,7 @@ impl Builder<'_> {
         let missing = || Error::model("predictor", "no inputs", "those of its rows");
         let ids = self.inputs.predictor.ok_or_else(missing)?;
         let embedded = self.graph.get_rows(embedded, ids.embedded)?;
-        self.name(embedded, "predictor.embedded")?;
+        self.name(embedded, "predictor.placed")?;
         // The norm of a row of zeros is zero.
         let states = self.norm(states, &layer.name("nextn.hnorm"))?;
         let both = self.graph.add(embedded, states)?;
