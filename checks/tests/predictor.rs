@@ -208,7 +208,7 @@ fn the_text_is_the_same_as_without_a_predictor() {
                     match kind {
                         Drafts::Random => assert!(share < 0.3, "{name}, {architecture}: {summary}"),
                         _ if options.sampler.temperature > 0.0 => {}
-                        _ => assert!(share > 0.7, "{name}, {architecture}: {summary}"),
+                        _ => assert!(share > 0.5, "{name}, {architecture}: {summary}"),
                     }
                     let (plain, summary) = text(&mut with, &options.clone().with_draft(0));
                     assert_eq!((plain, summary.drafts), (tokens, 0));
