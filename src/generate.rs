@@ -45,7 +45,7 @@ use ggml_core::{Error, Result};
 use pace::Pace;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use writer::Writer;
 
 /// Options of a generation.
@@ -299,7 +299,7 @@ impl<'a> Generation<'a> {
 
     /// Computes `token` and drafts of those after it, and chooses a token from each row as long as it is the draft.
     fn step_with_drafts(&mut self, token: u32) -> Result<()> {
-        let start = Instant::now();
+        let (start, prepared) = (Instant::now(), self.prepare_time());
         let drafts = self.drafts_after(token);
         let (length, context) = (self.session.position() + 1, self.session.context());
         let (mut next, mut accepted, want) = (None, 0, self.writer.want());
@@ -332,13 +332,21 @@ impl<'a> Generation<'a> {
         self.writer.summary.steps += 1;
         self.writer.summary.drafts += drafts.len();
         self.writer.summary.accepted_drafts += accepted;
+        // What is prepared once says nothing of later steps.
+        let prepared = self.prepare_time().saturating_sub(prepared);
         if let Some(drafting) = &mut self.drafting {
-            drafting.pace.add(drafts.len(), accepted, start.elapsed());
+            drafting.pace.add(drafts.len(), accepted, start.elapsed().saturating_sub(prepared));
             if let Some(news) = drafting.pace.news() {
                 tracing::info!("{news}");
             }
         }
         Ok(())
+    }
+
+    /// Returns the time spent preparing programs.
+    fn prepare_time(&self) -> Duration {
+        let drafter = self.drafting.as_ref().map_or(Duration::ZERO, |drafting| drafting.drafter.prepare_time());
+        self.session.prepare_time() + drafter
     }
 
     /// Returns the next piece that is chosen. With the last one, the reason for the end of the text is known.

@@ -76,7 +76,7 @@ pub(crate) use prepared::{NamedStep, Stepwise, debug_program, named_steps};
 pub use profile::{Profile, ProfiledStep};
 pub use results::{Best, Row, Rows};
 
-use crate::model::{BatchShape, Model, Predictor, StateKind};
+use crate::model::{BatchShape, Model, Predictor, StateKind, is_processor};
 use ahead::Ahead;
 use cells::{Cells, Token};
 use checkpoints::Checkpoints;
@@ -133,6 +133,9 @@ pub struct Session {
     /// True if batches compute what the predictor needs.
     predicts: bool,
     compute_time: Duration,
+    prepare_time: Duration,
+    /// True if a step of a few tokens more costs nothing.
+    pads: bool,
     /// Tokens of the current batch, and the indices of those whose rows are wanted.
     placed: Vec<Token>,
     outputs: Vec<usize>,
@@ -211,6 +214,7 @@ impl Session {
         }
         let state = State::new(&model, &needs)?;
         let layouts = StateLayout::of_graph(&graph);
+        let pads = !is_processor(model.backend().as_ref());
         let every = (options.checkpoint_every, batch);
         let checkpoints = Checkpoints::new(&layouts, sequences, every, options.checkpoint_memory);
         Ok(Session {
@@ -228,6 +232,8 @@ impl Session {
             precision: options.precision,
             predicts,
             compute_time: Duration::ZERO,
+            prepare_time: Duration::ZERO,
+            pads,
             placed: Vec::new(),
             outputs: Vec::new(),
             inputs: Inputs::default(),
@@ -289,6 +295,11 @@ impl Session {
     /// Returns the host time spent running programs.
     pub fn compute_time(&self) -> Duration {
         self.compute_time
+    }
+
+    /// Returns the host time spent preparing programs.
+    pub fn prepare_time(&self) -> Duration {
+        self.prepare_time
     }
 
     /// Clears all sequences. Prepared programs stay cached.

@@ -92,7 +92,7 @@ fn drafts_and_several_sequences_are_measured() {
         .with_repeat(2)
         .with_warm_up(Duration::ZERO)
         .with_session(session);
-    let drafted = bench_drafts(&model, &model, 4, &options, &mut |_, _| ()).expect("a measurement");
+    let drafted = bench_drafts(&model, Some(&model), 4, &options, &mut |_, _| ()).expect("a measurement");
     assert_eq!((drafted.speed.name.as_str(), drafted.speed.samples.len()), ("tg40@5 drafts", 2));
     assert!(drafted.drafts > 20 && drafted.share() > 0.9 && drafted.tokens_of_a_step() > 1.2, "{drafted:?}");
     let together = bench_parallel(&model, 3, &options, &mut |_, _| ()).expect("a measurement");

@@ -3,6 +3,7 @@
 use crate::Session;
 use crate::session::{Item, Want};
 use ggml_core::{Error, Result};
+use std::time::Duration;
 
 /// Source of drafts.
 pub(super) enum Drafter<'a> {
@@ -18,6 +19,14 @@ impl Drafter<'_> {
         match self {
             Drafter::Model(model) => Ok(model.draft(text, count)?.to_vec()),
             Drafter::Predictor => text.last().map_or(Ok(Vec::new()), |&token| session.draft(token, count)),
+        }
+    }
+
+    /// Returns the time that sessions other than the model's own have spent preparing programs.
+    pub(super) fn prepare_time(&self) -> Duration {
+        match self {
+            Drafter::Model(model) => model.session.prepare_time(),
+            Drafter::Predictor => Duration::ZERO,
         }
     }
 }

@@ -91,7 +91,7 @@ pub(super) trait Architecture: Sync {
     /// Adds the whole model to a graph, or its predictor if the graph drafts.
     fn build(&self, b: &mut Builder<'_>) -> Result<()> {
         match b.shape.predictor {
-            Predictor::Drafts(count) => b.drafts(self, count),
+            Predictor::Drafts { count, among } => b.drafts(self, count, among),
             Predictor::Unused | Predictor::Follows => b.decoder(self),
         }
     }

@@ -38,9 +38,14 @@ pub enum Predictor {
     /// The batch also computes what the predictor needs of its tokens: their keys and values, and the last hidden
     /// states.
     Follows,
-    /// The graph has no other layer: after the one token of the batch it drafts this many tokens, each after the one
-    /// before.
-    Drafts(usize),
+    /// The graph has no other layer: after the one token of the batch it drafts some tokens, each after the one before.
+    Drafts {
+        /// Number of drafts.
+        count: usize,
+        /// Number of first tokens of the vocabulary that may be drafted. The output layer takes most of the time of a
+        /// draft.
+        among: usize,
+    },
 }
 
 impl Predictor {
@@ -96,8 +101,9 @@ impl BatchShape {
         let some = [self.tokens, self.kv, self.context, self.sequences, self.outputs].iter().all(|&n| n > 0);
         let fits = self.kv <= self.cells() && self.cells() <= i32::MAX as usize;
         let drafts = match self.predictor {
-            Predictor::Drafts(count) => {
-                (1..=Predictor::MOST).contains(&count) && (self.tokens, self.want) == (1, Want::Best(1))
+            Predictor::Drafts { count, among } => {
+                let one = (self.tokens, self.want) == (1, Want::Best(1));
+                one && among > 0 && (1..=Predictor::MOST).contains(&count)
             }
             Predictor::Follows => !matches!(self.want, Want::Hidden(_)),
             Predictor::Unused => true,
@@ -115,7 +121,7 @@ impl BatchShape {
     /// Returns the number of positions that the graph computes.
     pub(super) fn positions(&self) -> usize {
         match self.predictor {
-            Predictor::Drafts(count) => count,
+            Predictor::Drafts { count, .. } => count,
             Predictor::Unused | Predictor::Follows => self.tokens,
         }
     }
@@ -124,7 +130,7 @@ impl BatchShape {
     /// of its own, so the rows are aligned.
     pub(crate) fn mask_columns(&self) -> usize {
         match self.predictor {
-            Predictor::Drafts(_) => self.kv.next_multiple_of(128),
+            Predictor::Drafts { .. } => self.kv.next_multiple_of(128),
             Predictor::Unused | Predictor::Follows => self.kv,
         }
     }

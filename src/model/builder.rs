@@ -100,7 +100,7 @@ impl<'a> Builder<'a> {
                 graph.leaf(name, DType::F16, ne, Source::Input)
             }
         };
-        let drafts = matches!(shape.predictor, Predictor::Drafts(_));
+        let drafts = matches!(shape.predictor, Predictor::Drafts { .. });
         let window = hparams.window.filter(|window| window.size < shape.context && !drafts);
         let window_mask = window.map(|window| mask("window_mask", Some(window))).transpose()?;
         let mask = mask("mask", None)?;

@@ -164,7 +164,8 @@ impl ModelFile {
     /// Returns the names of the tensors that the predictor uses.
     fn of_predictor(&self, shape: &BatchShape) -> Result<HashSet<String>> {
         let mut known = HashSet::new();
-        for (predictor, want) in [(Predictor::Follows, Want::Logits), (Predictor::Drafts(1), Want::Best(1))] {
+        let drafts = Predictor::Drafts { count: 1, among: self.hparams.vocabulary };
+        for (predictor, want) in [(Predictor::Follows, Want::Logits), (drafts, Want::Best(1))] {
             let graph = self.built(&BatchShape { predictor, want, ..*shape }, false)?;
             known.extend(graph.known().iter().cloned());
         }

@@ -48,7 +48,8 @@ impl Builder<'_> {
         }
         // Tied: the token embedding is also the output layer.
         let tied = self.gguf.tensor("output.weight").is_none();
-        let logits = self.logits(wanted_rows, if tied { "token_embd.weight" } else { "output.weight" })?;
+        let table = if tied { "token_embd.weight" } else { "output.weight" };
+        let logits = self.logits(wanted_rows, table, self.hparams.vocabulary)?;
         self.logits = Some(logits);
         if let Want::Best(k) = self.shape.want {
             self.best = Some(BestNodes::new(&mut self.graph, logits, k)?);
@@ -56,9 +57,14 @@ impl Builder<'_> {
         Ok(x)
     }
 
-    /// Builds the logits of normed hidden states with an output layer, the weight `table`.
-    pub(super) fn logits(&mut self, x: TensorId, table: &str) -> Result<TensorId> {
-        let weight = self.token_table(table, self.hparams.embedding)?;
+    /// Builds the logits of the first `among` tokens after normed hidden states. `table` is the weight of the output layer.
+    pub(super) fn logits(&mut self, x: TensorId, table: &str, among: usize) -> Result<TensorId> {
+        let mut weight = self.token_table(table, self.hparams.embedding)?;
+        if among < self.hparams.vocabulary {
+            let t = self.graph.tensor(weight);
+            let (ne, nb) = ([t.ne[0], among, 1, 1], t.nb);
+            weight = self.graph.view(weight, ne, [nb[0], nb[1], nb[1] * among, nb[1] * among], 0)?;
+        }
         let product = self.graph.mul_mat(weight, x)?;
         let product = self.times_scale(product, "output")?;
         let (factor, cap) = (self.hparams.scales.logits, self.hparams.soft_caps.logits);

@@ -42,8 +42,13 @@ impl Builder<'_> {
         self.name(written, "predictor.hidden.written").map(|_| ())
     }
 
-    /// Builds `count` drafts, one after the other.
-    pub(super) fn drafts<A: Architecture + ?Sized>(&mut self, architecture: &A, count: usize) -> Result<()> {
+    /// Builds `count` drafts of the first `among` tokens, one after the other.
+    pub(super) fn drafts<A: Architecture + ?Sized>(
+        &mut self,
+        architecture: &A,
+        count: usize,
+        among: usize,
+    ) -> Result<()> {
         // All nodes belong to the output's unit.
         (0..=self.hparams.layers).for_each(|_| self.begin_unit());
         let layer = self.predictor_layer()?;
@@ -67,7 +72,8 @@ impl Builder<'_> {
             let x = self.predictor_stream(states, &layer)?;
             let x = self.layer(architecture, x, &layer)?;
             let normed = self.predictor_norm(x, &layer)?;
-            let best = self.draft_of(normed, &layer, ordinal)?;
+            let logits = self.draft_logits(normed, &layer, among)?;
+            let best = BestNodes::named(&mut self.graph, logits, 1, &format!("@{ordinal}"))?;
             self.inputs.tokens = self.graph.reshape(best.tokens, [1; 4])?;
             self.drafts.push(best);
             hidden = Some(normed);
@@ -135,13 +141,13 @@ impl Builder<'_> {
         self.norm(x, if stored { &own } else { "output_norm" })
     }
 
-    fn draft_of(&mut self, normed: TensorId, layer: &Layer, ordinal: usize) -> Result<BestNodes> {
+    fn draft_logits(&mut self, normed: TensorId, layer: &Layer, among: usize) -> Result<TensorId> {
         let own = layer.name("nextn.shared_head_head.weight");
         let tables = [&own, "output.weight", "token_embd.weight"];
         let table = tables.into_iter().find(|name| self.gguf.tensor(name).is_some()).unwrap_or(&own);
-        let logits = self.logits(normed, table)?;
+        let logits = self.logits(normed, table, among)?;
         self.logits = Some(logits);
-        BestNodes::named(&mut self.graph, logits, 1, &format!("@{ordinal}"))
+        Ok(logits)
     }
 
     /// Stores keys, normed if the file has a norm for them, and values of a layer's attention.

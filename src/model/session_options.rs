@@ -82,6 +82,14 @@ pub(crate) fn default_cache(precision: Precision) -> DType {
     }
 }
 
+/// Returns true if a backend computes on processors.
+pub(crate) fn is_processor(backend: &dyn Backend) -> bool {
+    let device = backend.device();
+    let ours = [BackendName::Reference, BackendName::Cpu].map(|name| name.to_string());
+    // Software drivers of Vulkan have this class.
+    ours.contains(&device.backend) || device.arch == "CPU"
+}
+
 impl SessionOptions {
     /// Returns the type of the cache of a session on a model that was loaded for this backend. The default is
     /// F16, but F32 in `exact` precision and on `reference`.
@@ -99,11 +107,7 @@ impl SessionOptions {
     /// (2048 tokens of 8 billion Q4_K on an H100: 9,170 tokens per second with 512 and 9,870 with 1024 on
     /// `vulkan`, 12,500 and 13,370 on `hip-nvidia`. Half a billion Q4_K on a thread of `cpu`: 203 and 188.)
     pub fn batch_on(&self, backend: &dyn Backend) -> usize {
-        let device = backend.device();
-        let ours = [BackendName::Reference, BackendName::Cpu].map(|name| name.to_string());
-        // Software drivers of Vulkan have this class.
-        let processor = ours.contains(&device.backend) || device.arch == "CPU";
-        self.batch.unwrap_or(if processor { 512 } else { 1024 })
+        self.batch.unwrap_or(if is_processor(backend) { 512 } else { 1024 })
     }
 
     /// Returns the maximum number of positions of each sequence on a model.

@@ -1,9 +1,23 @@
 //! Drafts of the predictor, the layer of the file that predicts further tokens.
 
 use super::cells::Token;
-use super::{Session, Want};
+use super::programs::DRAFT_KV_STEP;
+use super::{KV_STEP, Session, Want};
 use crate::model::{BatchShape, Predictor};
 use ggml_core::{Error, Result};
+
+/// Number of last tokens of a text by which it is decided which tokens are worth drafting.
+const RECENT: usize = 512;
+
+/// Returns the number of first tokens of the vocabulary that are worth drafting in a text: a power of two that leaves out
+/// one of 32 of its recent tokens at most, if that is less than half of the vocabulary. Vocabularies of byte pairs begin
+/// with the frequent tokens (Zhao et al., "FR-Spec", 2025, draft among 32,768 of 128,256 tokens).
+fn among(text: &[u32], vocabulary: usize) -> usize {
+    let recent = &text[text.len().saturating_sub(RECENT)..];
+    let sizes = (15..).map(|power| 1usize << power).take_while(|size| size * 2 < vocabulary);
+    let left_out = |size: usize| recent.iter().filter(|&&token| token as usize >= size).count();
+    sizes.into_iter().find(|&size| left_out(size) * 32 <= recent.len()).unwrap_or(vocabulary)
+}
 
 impl Session {
     /// Returns true if the session can draft with the file's predictor, see
@@ -16,7 +30,8 @@ impl Session {
     /// sequence stays as it is. There are no drafts directly after a saved sequence was restored, or after one was cut:
     /// the hidden state to continue from is known after the next batch.
     ///
-    /// The device computes all drafts without the host between them. Each costs a layer and the output layer.
+    /// The device computes all drafts without the host between them. Each costs a layer and a part of the output layer: in
+    /// a large vocabulary only the first tokens are drafted, as many as the text has needed.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the session has no predictor, and for a token outside the vocabulary; errors of the
@@ -46,8 +61,12 @@ impl Session {
     }
 
     fn drafts_at(&mut self, token: u32, at: &[Token]) -> Result<Vec<u32>> {
-        let predictor = Predictor::Drafts(at.len());
-        let shape = BatchShape { predictor, drafts: false, ..self.shape(1, 1, Want::Best(1)) };
+        let among = among(self.cells.tokens(0), self.model.hparams().vocabulary);
+        let predictor = Predictor::Drafts { count: at.len(), among };
+        let shape = self.shape(1, 1, Want::Best(1));
+        let step = if self.pads { DRAFT_KV_STEP } else { KV_STEP };
+        let kv = self.cells.end().next_multiple_of(step).min(shape.cells());
+        let shape = BatchShape { predictor, kv, ..shape };
         let index = self.program_of(&shape)?;
         let (graph, program) = self.programs[index].graph_and_program();
         let mut write = |id, bytes: &[u8]| program.write(id, bytes);
@@ -66,5 +85,25 @@ impl Session {
             drafts.push(draft);
         }
         Ok(drafts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frequent_tokens_are_drafted() {
+        let text = |rare: u32, of: u32| -> Vec<u32> {
+            (0..600).map(|i| if i % of == 0 { rare } else { i }).collect()
+        };
+        assert_eq!(among(&text(0, 2), 1000), 1000);
+        assert_eq!(among(&text(200_000, 2), 248_320), 248_320);
+        assert_eq!(among(&text(100_000, 20), 300_000), 131_072);
+        assert_eq!(among(&text(200_000, 50), 248_320), 32_768);
+        assert_eq!((among(&[], 248_320), among(&[], 65_536)), (32_768, 65_536));
+        // Tokens of long ago do not count.
+        let changed = [vec![150_000; 500], vec![7; 600]].concat();
+        assert_eq!(among(&changed, 151_936), 32_768);
     }
 }

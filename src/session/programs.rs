@@ -5,9 +5,14 @@ use super::{KV_STEP, Session};
 use crate::model::{BatchShape, Predictor, Want};
 use ggml_core::Result;
 use ggml_core::backend::Timing;
+use std::time::Instant;
 
 /// Maximum number of cached programs, in addition to one for each sequence.
 const MAX_PROGRAMS: usize = 24;
+
+/// Number of cache rows by which programs for drafts grow. Reading rows that are masked takes less time than preparing
+/// programs more often.
+pub(super) const DRAFT_KV_STEP: usize = 1024;
 
 /// Returns the number of tokens that a program for `tokens` tokens is prepared for; `most` is the size of a
 /// batch. Up to 16 it is exact, then it is a multiple of an eighth of the power of two below. So batches of
@@ -96,9 +101,16 @@ impl Session {
     pub(super) fn shape(&self, tokens: usize, outputs: usize, want: Want) -> BatchShape {
         let (context, sequences, cache) = (self.context, self.sequences(), self.cache);
         let cells = context * sequences;
-        let kv = self.cells.end().next_multiple_of(KV_STEP).min(cells);
-        let tokens = rounded(tokens, self.batch.min(cells));
-        let outputs = rounded(outputs, tokens);
+        // Steps with drafts have many numbers of tokens. Where a step of a few more costs nothing, they share programs.
+        let shared = self.inputs.drafts > 0 && self.pads;
+        let step = if shared { DRAFT_KV_STEP } else { KV_STEP };
+        let kv = self.cells.end().next_multiple_of(step).min(cells);
+        let round = |n: usize, most: usize| match shared {
+            true => n.next_power_of_two().min(most.max(n)),
+            false => rounded(n, most),
+        };
+        let tokens = round(tokens, self.batch.min(cells));
+        let outputs = round(outputs, tokens);
         // Non-causal models attend to the batch only, so kv = tokens.
         let kv = if self.model.hparams().causal { kv } else { tokens };
         let drafts = self.inputs.drafts > 0 && self.recurrent();
@@ -124,8 +136,11 @@ impl Session {
         if self.programs.len() == MAX_PROGRAMS + self.sequences() {
             self.programs.remove(0);
         }
+        let start = Instant::now();
         let prepared = Prepared::new(&self.model, shape, &self.state, &mut self.compute, self.precision)?;
         self.programs.push(prepared);
+        self.prepare_time += start.elapsed();
+        tracing::debug!(target: "diptych::session", "prepared {shape:?} in {:?}", start.elapsed());
         Ok(self.programs.len() - 1)
     }
 }

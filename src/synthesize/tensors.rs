@@ -16,6 +16,10 @@ pub(super) type NewTensor = (String, DType, Vec<usize>, Fill);
 const LAST: [&str; 6] =
     ["attn_output", "ssm_out", "shortconv.out_proj", "ffn_down", "ffn_down_shexp", "proj"];
 
+/// Number of first tokens that a text consists of if its model agrees with drafts, as in trained models, whose
+/// vocabularies begin with the frequent tokens.
+const FREQUENT: usize = 1 << 15;
+
 #[derive(Clone, Copy)]
 pub(super) enum Fill {
     Matrix,
@@ -32,6 +36,8 @@ pub(super) enum Fill {
     Ones,
     /// The identity in the first columns, 0 in the others.
     Identity,
+    /// Like `Matrix`, with small values after the first rows: these tokens are never the best ones.
+    Frequent,
 }
 
 impl Fill {
@@ -47,6 +53,10 @@ impl Fill {
             Fill::Factor => 1.0 + rng.normal().abs(),
             Fill::Decay => -(0.5 * rng.normal()).exp(),
             Fill::Ones => 1.0,
+            Fill::Frequent => {
+                let factor = if index / columns < FREQUENT { 1.0 } else { 0.5 };
+                Fill::Matrix.value(rng, columns, index) * factor
+            }
             Fill::Identity => f32::from(u8::from(index / columns == index % columns)),
         }
     }
@@ -107,7 +117,8 @@ impl Shape {
         let norm = if self.convolved.is_empty() { "output_norm.weight" } else { "token_embd_norm.weight" };
         all.push(tensor(norm, DType::F32, &[e], Fill::Norm));
         if !self.tied {
-            all.push(tensor("output.weight", self.embedding_type, &[e, self.vocabulary], Fill::Matrix));
+            let fill = if matches!(self.predictor, Some(Drafts::Agreeing(_))) { Fill::Frequent } else { Fill::Matrix };
+            all.push(tensor("output.weight", self.embedding_type, &[e, self.vocabulary], fill));
         }
         all
     }
