@@ -186,6 +186,7 @@ impl<'a> Generation<'a> {
     ) -> Generation<'a> {
         let (prompt, most_drafts) = (prompt.to_vec(), options.draft);
         let predicts = session.has_predictor() && most_drafts > 0;
+        session.follow_with_predictor(predicts);
         let drafting = predicts.then(|| Drafting::new(Drafter::Predictor, most_drafts));
         Generation {
             session,
@@ -338,6 +339,10 @@ impl<'a> Generation<'a> {
             drafting.pace.add(drafts.len(), accepted, start.elapsed().saturating_sub(prepared));
             if let Some(news) = drafting.pace.news() {
                 tracing::info!("{news}");
+            }
+            if drafting.pace.is_over() {
+                self.session.follow_with_predictor(false);
+                self.drafting = None;
             }
         }
         Ok(())

@@ -5,8 +5,12 @@ use std::time::Duration;
 /// Steps without drafts at the beginning, whose time is what a step with drafts has to beat.
 const PLAIN: u32 = 4;
 
-/// Steps with drafts before which they are not given up.
+/// Steps with drafts before which they are not given up, and steps of each later try.
 const TRIED: u32 = 4;
+const RETRIED: u32 = 3;
+
+/// Number of later tries that fail before there are no more drafts.
+const FAILED: u32 = 2;
 
 /// Steps without drafts after which drafts that did not pay are tried again, the first time. A model that drafts has to
 /// compute what it has missed, so each pause is twice as long as the one before.
@@ -51,6 +55,10 @@ pub(super) struct Pace {
     /// Steps without drafts since the last with some, and the number after which drafts are tried again.
     plain: u32,
     pause: u32,
+    /// Steps of the present try that are left.
+    trying: u32,
+    /// Later tries that have failed, one after the other.
+    failed: u32,
     /// True after it was found that drafts do not pay.
     gave_up: bool,
 }
@@ -64,6 +72,8 @@ impl Pace {
             tried: 0,
             plain: 0,
             pause: PAUSE,
+            trying: 0,
+            failed: 0,
             gave_up: false,
         }
     }
@@ -78,7 +88,7 @@ impl Pace {
             return most.min(FIRST);
         }
         let best = self.best();
-        if best == 0 && self.plain >= self.pause { 1 } else { best }
+        if best == 0 && (self.trying > 0 || self.plain >= self.pause) { 1 } else { best }
     }
 
     /// Records a step: the number of its drafts, of those accepted, and its time with the time of drafting.
@@ -93,6 +103,12 @@ impl Pace {
         } else {
             if self.plain >= self.pause {
                 self.pause = self.pause.saturating_mul(2);
+                self.trying = RETRIED;
+            }
+            if self.trying > 0 {
+                self.trying -= 1;
+                let pays = self.best() > 0;
+                self.failed = if pays { 0 } else { self.failed + u32::from(self.trying == 0) };
             }
             self.plain = 0;
             self.tried = self.tried.saturating_add(1);
@@ -109,8 +125,13 @@ impl Pace {
         let times = self.time(some) / self.time(0);
         let share = 100.0 * self.accepted;
         Some(format!(
-            "drafts do not pay and are rarely tried from now on: {share:.0} % are accepted, and a step with {some} takes {times:.2} times a step without"
+            "drafts do not pay and are hardly tried from now on: {share:.0} % are accepted, and a step with {some} takes {times:.2} times a step without"
         ))
+    }
+
+    /// True if drafts were tried so often that it is not worth going on.
+    pub(super) fn is_over(&self) -> bool {
+        self.failed >= FAILED
     }
 
     /// Returns the number of drafts with the most tokens per second.
@@ -178,10 +199,10 @@ mod tests {
 
     #[test]
     fn what_does_not_pay_is_given_up_and_tried_again_rarely() {
-        let (all, mut pace) = run(4, 2000, 0, |n| 1000 + 300 * n as u64);
+        let (all, mut pace) = run(4, 700, 0, |n| 1000 + 300 * n as u64);
         let later = &all[40..];
         let tried = later.iter().filter(|&&n| n > 0).count();
-        assert!((2..=4).contains(&tried), "{tried}");
+        assert_eq!((tried, pace.is_over()), (RETRIED as usize, false));
         let news = pace.news().expect("a sentence");
         assert!(news.starts_with("drafts do not pay"), "{news}");
         assert_eq!(pace.news(), None);
@@ -190,6 +211,10 @@ mod tests {
             let drafts = pace.next();
             pace.add(drafts, drafts, Duration::from_micros(1000));
         }
-        assert!(pace.next() > 0);
+        assert!(pace.next() > 0 && !pace.is_over());
+        assert!(run(4, 2000, 0, |n| 1000 + 300 * n as u64).1.is_over());
+        // Drafts of a first measurement that was wrong.
+        let (all, _) = run(4, 700, 9, |n| if n == 3 { 9000 } else { 1000 + 200 * n as u64 });
+        assert!(all[300..].iter().all(|&n| n == 1), "{all:?}");
     }
 }

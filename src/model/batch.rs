@@ -171,8 +171,8 @@ pub struct GraphInputs {
 pub struct PredictorInputs {
     /// Rows of the embeddings of the batch's tokens.
     pub embedded: TensorId,
-    /// Rows of the hidden states that the batch computes.
-    pub hidden: TensorId,
+    /// Rows of the hidden states that the batch computes; absent for one token, which has none before it there.
+    pub hidden: Option<TensorId>,
     /// Rows of the hidden states that are kept, `KEPT` for each sequence.
     pub kept: TensorId,
     /// I32 `[tokens]`: rows in which the hidden states of the batch are kept, -1 for none; absent in a graph that drafts.

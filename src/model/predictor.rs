@@ -27,14 +27,17 @@ impl Builder<'_> {
         let layer = self.predictor_layer()?;
         let kept = self.kept_states()?;
         let tokens = self.shape.tokens;
-        let ids = self.predictor_inputs(tokens)?;
+        let ids = self.predictor_inputs(tokens, tokens > 1)?;
         let keep = self.input("predictor.keep", tokens)?;
         self.inputs.predictor = Some(PredictorInputs { keep: Some(keep), ..ids });
-        let (here, before) = (self.graph.get_rows(hidden, ids.hidden)?, self.graph.get_rows(kept, ids.kept)?);
-        self.name(here, "predictor.here")?;
-        self.name(before, "predictor.before")?;
-        let states = self.graph.add(here, before)?;
-        self.name(states, "predictor.states")?;
+        let mut states = self.graph.get_rows(kept, ids.kept)?;
+        self.name(states, "predictor.before")?;
+        if let Some(rows) = ids.hidden {
+            let here = self.graph.get_rows(hidden, rows)?;
+            self.name(here, "predictor.here")?;
+            states = self.graph.add(here, states)?;
+            self.name(states, "predictor.states")?;
+        }
         let x = self.predictor_stream(states, &layer)?;
         let normed = self.normed(x, &layer, architecture.norms_before()[0])?;
         architecture.remember(self, normed, &layer)?;
@@ -53,7 +56,7 @@ impl Builder<'_> {
         (0..=self.hparams.layers).for_each(|_| self.begin_unit());
         let layer = self.predictor_layer()?;
         let kept = self.kept_states()?;
-        let ids = self.predictor_inputs(1)?;
+        let ids = self.predictor_inputs(1, count > 1)?;
         self.inputs.predictor = Some(ids);
         let inputs = self.inputs;
         let mut hidden = None;
@@ -66,7 +69,7 @@ impl Builder<'_> {
             self.inputs.mask = self.graph.view(inputs.mask, ne, [2, row, row, row], row * ordinal)?;
             let states = match hidden {
                 None => self.graph.get_rows(kept, ids.kept)?,
-                Some(last) => self.graph.get_rows(last, ids.hidden)?,
+                Some((last, rows)) => self.graph.get_rows(last, rows)?,
             };
             self.name(states, "predictor.states")?;
             let x = self.predictor_stream(states, &layer)?;
@@ -76,7 +79,7 @@ impl Builder<'_> {
             let best = BestNodes::named(&mut self.graph, logits, 1, &format!("@{ordinal}"))?;
             self.inputs.tokens = self.graph.reshape(best.tokens, [1; 4])?;
             self.drafts.push(best);
-            hidden = Some(normed);
+            hidden = ids.hidden.map(|rows| (normed, rows));
         }
         self.inputs = inputs;
         Ok(())
@@ -103,10 +106,12 @@ impl Builder<'_> {
         self.graph.leaf(name, DType::I32, [n, 1, 1, 1], Source::Input)
     }
 
-    fn predictor_inputs(&mut self, tokens: usize) -> Result<PredictorInputs> {
+    /// Returns the inputs for some tokens, `hidden` if there are hidden states before them in the graph.
+    fn predictor_inputs(&mut self, tokens: usize, hidden: bool) -> Result<PredictorInputs> {
+        let hidden = hidden.then(|| self.input("predictor.hidden_rows", 2 * tokens)).transpose()?;
         Ok(PredictorInputs {
             embedded: self.input("predictor.embedded", 2 * tokens)?,
-            hidden: self.input("predictor.hidden_rows", 2 * tokens)?,
+            hidden,
             kept: self.input("predictor.kept_rows", 2 * tokens)?,
             keep: None,
         })

@@ -23,8 +23,10 @@ pub(super) struct Inputs {
     halves: Vec<f16>,
     /// Number of last tokens of the batch's only sequence that are drafts.
     pub(super) drafts: usize,
-    /// Hidden states that are kept for the predictor.
+    /// What the predictor knows.
     pub(super) kept: Kept,
+    /// True if batches compute nothing for the predictor.
+    pub(super) unfollowed: bool,
 }
 
 impl Inputs {
@@ -93,8 +95,10 @@ impl Inputs {
         let all = 0..tokens.len();
         let second = |row: Option<usize>| [NOWHERE, row.map_or(NOWHERE, |row| row as i32)];
         self.ints(ids.embedded, all.clone().flat_map(|i| [i as i32, NOWHERE]), 2 * count, NOWHERE, write)?;
-        let here = all.clone().flat_map(|i| second((!first(i)).then(|| i - 1)));
-        self.ints(ids.hidden, here, 2 * count, NOWHERE, write)?;
+        if let Some(id) = ids.hidden {
+            let here = all.clone().flat_map(|i| second((!first(i)).then(|| i - 1)));
+            self.ints(id, here, 2 * count, NOWHERE, write)?;
+        }
         let before = all.clone().flat_map(|i| second(kept.before(tokens[i].at).filter(|_| first(i))));
         self.ints(ids.kept, before, 2 * count, NOWHERE, write)?;
         if let Some(keep) = ids.keep {
@@ -125,16 +129,18 @@ impl Inputs {
         for token in at {
             let begin = self.halves.len();
             add_row(&mut self.halves, columns, cells, token.at, true, None);
-            // There is no hidden state before the first position.
-            let first = cells.spans(token.at.sequence).first().filter(|span| span.position == 0);
-            if let Some(cell) = first.map(|span| span.cell).filter(|_| token.at.position > 0) {
-                self.halves[begin + cell] = f16::NEG_INFINITY;
+            let first = self.kept.first(token.at.sequence);
+            for span in cells.spans(token.at.sequence).iter().take_while(|span| span.position < first) {
+                let unknown = span.count.min(first - span.position).min(columns.saturating_sub(span.cell));
+                self.halves[begin + span.cell..][..unknown].fill(f16::NEG_INFINITY);
             }
         }
         write(ids.mask, bytemuck::cast_slice(&self.halves))?;
         let (Some(of), Some(first)) = (ids.predictor, at.first()) else { return Ok(()) };
         self.ints(of.embedded, [0, NOWHERE].into_iter(), 2, NOWHERE, write)?;
-        self.ints(of.hidden, [NOWHERE, 0].into_iter(), 2, NOWHERE, write)?;
+        if let Some(id) = of.hidden {
+            self.ints(id, [NOWHERE, 0].into_iter(), 2, NOWHERE, write)?;
+        }
         let before = self.kept.before(first.at).map_or(NOWHERE, |row| row as i32);
         self.ints(of.kept, [NOWHERE, before].into_iter(), 2, NOWHERE, write)
     }

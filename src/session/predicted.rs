@@ -10,13 +10,13 @@ use ggml_core::{Error, Result};
 const RECENT: usize = 512;
 
 /// Returns the number of first tokens of the vocabulary that are worth drafting in a text: a power of two that leaves out
-/// one of 32 of its recent tokens at most, if that is less than half of the vocabulary. Vocabularies of byte pairs begin
+/// one of 32 of its recent tokens at most (two of a short text), if that is less than half of the vocabulary. Vocabularies of byte pairs begin
 /// with the frequent tokens (Zhao et al., "FR-Spec", 2025, draft among 32,768 of 128,256 tokens).
 fn among(text: &[u32], vocabulary: usize) -> usize {
     let recent = &text[text.len().saturating_sub(RECENT)..];
     let sizes = (15..).map(|power| 1usize << power).take_while(|size| size * 2 < vocabulary);
     let left_out = |size: usize| recent.iter().filter(|&&token| token as usize >= size).count();
-    sizes.into_iter().find(|&size| left_out(size) * 32 <= recent.len()).unwrap_or(vocabulary)
+    sizes.into_iter().find(|&size| left_out(size) * 32 <= recent.len().max(64)).unwrap_or(vocabulary)
 }
 
 impl Session {
@@ -58,6 +58,12 @@ impl Session {
         self.cells.unplace(0, computed);
         self.ahead.keep_flight(before, self.cells.changes());
         drafts
+    }
+
+    /// Lets batches compute what the predictor needs, or not, which takes less time. After batches that it has not followed,
+    /// the predictor sees only what comes later.
+    pub(crate) fn follow_with_predictor(&mut self, follow: bool) {
+        self.inputs.unfollowed = !follow;
     }
 
     fn drafts_at(&mut self, token: u32, at: &[Token]) -> Result<Vec<u32>> {
@@ -102,6 +108,7 @@ mod tests {
         assert_eq!(among(&text(100_000, 20), 300_000), 131_072);
         assert_eq!(among(&text(200_000, 50), 248_320), 32_768);
         assert_eq!((among(&[], 248_320), among(&[], 65_536)), (32_768, 65_536));
+        assert_eq!((among(&[90_000; 2], 300_000), among(&[90_000; 3], 300_000)), (32_768, 131_072));
         // Tokens of long ago do not count.
         let changed = [vec![150_000; 500], vec![7; 600]].concat();
         assert_eq!(among(&changed, 151_936), 32_768);

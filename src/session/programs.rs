@@ -25,11 +25,19 @@ impl Session {
     /// Runs the batch whose cells are assigned, and adds the rows of its outputs to the results.
     pub(super) fn run(&mut self, want: Want) -> Result<()> {
         self.run_placed(want)?;
+        if !self.follows(want) {
+            return Ok(());
+        }
         for batch in self.placed.chunk_by(|a, b| a.at.sequence == b.at.sequence) {
             let first = batch[0].at;
-            self.inputs.kept.computed(first.sequence, first.position..first.position + batch.len());
+            self.inputs.kept.follow(first.sequence, first.position..first.position + batch.len());
         }
         Ok(())
+    }
+
+    /// True if batches compute what the predictor needs.
+    fn follows(&self, want: Want) -> bool {
+        self.predicts && !self.inputs.unfollowed && !matches!(want, Want::Hidden(_))
     }
 
     fn run_placed(&mut self, want: Want) -> Result<()> {
@@ -114,8 +122,7 @@ impl Session {
         // Non-causal models attend to the batch only, so kv = tokens.
         let kv = if self.model.hparams().causal { kv } else { tokens };
         let drafts = self.inputs.drafts > 0 && self.recurrent();
-        let follows = self.predicts && !matches!(want, Want::Hidden(_));
-        let predictor = if follows { Predictor::Follows } else { Predictor::Unused };
+        let predictor = if self.follows(want) { Predictor::Follows } else { Predictor::Unused };
         BatchShape { tokens, kv, context, sequences, outputs, cache, want, drafts, predictor }
     }
 
