@@ -215,8 +215,10 @@ pub struct BatchGraph {
     /// Weights with their names in the file.
     pub weights: Vec<(TensorId, String)>,
     /// State tensors, in the same order for every shape. Those of the predictor are the first; a graph that drafts has no
-    /// others.
+    /// others, one that does not use the predictor has none of them.
     pub state: Vec<TensorId>,
+    /// Number of state tensors of the predictor.
+    pub(super) of_predictor: usize,
     /// Division of each state tensor.
     pub state_kinds: Vec<StateKind>,
     /// Attention window that `inputs.window_mask` expresses.

@@ -142,6 +142,10 @@ impl<'a> Builder<'a> {
         let logits = self.logits.ok_or_else(|| Error::model("graph", "no logits", ""))?;
         let mut graph = self.graph;
         let (mut state, mut state_kinds) = (self.state, self.state_kinds);
+        let of_predictor = match self.shape.predictor {
+            Predictor::Unused => 0,
+            Predictor::Follows | Predictor::Drafts { .. } => state.len() - self.before_predictor,
+        };
         state.rotate_left(self.before_predictor);
         state_kinds.rotate_left(self.before_predictor);
         for drafts in &self.drafts {
@@ -166,6 +170,7 @@ impl<'a> Builder<'a> {
             weights: self.weights,
             state,
             state_kinds,
+            of_predictor,
             window: self.hparams.window,
             temperature: self.hparams.temperature,
             causal: self.hparams.causal,

@@ -42,6 +42,8 @@ pub(super) struct Division<'a> {
 /// Resources that a session of a model needs on each device.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Needs {
+    /// Number of state tensors of the predictor, which are the first.
+    pub(crate) of_predictor: usize,
     /// Device of each state tensor.
     pub(crate) state_device: Vec<usize>,
     /// Places of the state tensors in the buffers of their devices.
@@ -151,6 +153,7 @@ impl Division<'_> {
                 }
             }
         }
+        needs.of_predictor = graphs[0].of_predictor;
         needs.state_device = state_devices(&graphs[0], &placements[0]);
         self.place_state(&graphs[0], &mut needs)?;
         Ok(needs)

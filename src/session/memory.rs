@@ -1,7 +1,7 @@
 //! Device memory of a session: its state, and the memory for intermediates. Each has one buffer on a device, or
 //! several if it exceeds the device's largest.
 
-use crate::model::{DEVICES, Model, Needs};
+use crate::model::{BatchGraph, DEVICES, Model, Needs, Predictor};
 use ggml_core::backend::{Backend, Buffer, Slice, Usage};
 use ggml_core::buffers::{Location, enlarge};
 use ggml_core::{Error, Result};
@@ -13,6 +13,8 @@ pub(super) struct State {
     buffers: [Vec<Buffer>; DEVICES],
     /// Device of each tensor.
     pub(super) device: Vec<usize>,
+    /// Number of tensors of the predictor, which are the first.
+    of_predictor: usize,
     places: Vec<Location>,
 }
 
@@ -25,7 +27,12 @@ impl State {
             buffers[device] = needs.state[device].iter().map(allocate).collect::<Result<_>>()?;
         }
         let (device, places) = (needs.state_device.clone(), needs.state_places.clone());
-        Ok(State { model: model.clone(), buffers, device, places })
+        Ok(State { model: model.clone(), buffers, device, of_predictor: needs.of_predictor, places })
+    }
+
+    /// Returns the index of the first tensor that a graph has.
+    pub(super) fn first(&self, graph: &BatchGraph) -> usize {
+        if graph.shape.predictor == Predictor::Unused { self.of_predictor } else { 0 }
     }
 
     /// Reads `out.len()` bytes of a tensor from byte `offset` on.

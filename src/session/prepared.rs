@@ -206,7 +206,7 @@ impl Preparation<'_> {
     /// Plans the graph, or its parts.
     fn plan(&self, kind: Kind) -> Result<Planned> {
         let graph = &self.graph.graph;
-        let placement = self.model.place(self.graph, &self.state.device)?;
+        let placement = self.model.place(self.graph, &self.state.device[self.state.first(self.graph)..])?;
         let plan = |graph: &Graph, device: usize| {
             let backend = self.backend(device);
             match kind {
@@ -265,7 +265,7 @@ impl Preparation<'_> {
                 bindings.leaves.insert(*id, slice.clone());
             }
         }
-        for (i, &id) in self.graph.state.iter().enumerate() {
+        for (i, &id) in (self.state.first(self.graph)..).zip(&self.graph.state) {
             if self.state.device.get(i) == Some(&device) {
                 bindings.leaves.insert(id, self.state.location(i)?.1);
             }
