@@ -152,6 +152,42 @@ impl std::fmt::Display for TextReport {
     }
 }
 
+/// Drafts of a file's predictor on a backend and on the reference. Wrong results that no bound shows can make drafts useless.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DraftsReport {
+    /// Number of drafts.
+    pub drafts: usize,
+    /// Number of drafts that are the reference's.
+    pub same: usize,
+    /// Number of drafts that the backend's model agrees with.
+    pub accepted: usize,
+    /// The same number on the reference.
+    pub reference_accepted: usize,
+}
+
+impl DraftsReport {
+    /// Fewest drafts that are judged: rounding decides about some.
+    const JUDGED: usize = 8;
+
+    /// True if the drafts are like the reference's: at least half are the same, and the accepted shares are no more than
+    /// a quarter apart.
+    pub(super) fn is_near(&self) -> bool {
+        let apart = self.accepted.abs_diff(self.reference_accepted);
+        self.drafts < Self::JUDGED || (self.same * 2 >= self.drafts && apart * 4 <= self.drafts)
+    }
+}
+
+/// Describes the drafts.
+impl std::fmt::Display for DraftsReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let DraftsReport { drafts, same, accepted, reference_accepted } = self;
+        write!(
+            f,
+            "of {drafts} drafts of the predictor {same} are the reference's; {accepted} are accepted, {reference_accepted} on the reference"
+        )
+    }
+}
+
 /// A second examination of a difference. A difference in `fast` precision is computed again in `exact`, and
 /// node by node with the reference's operands. A difference in `exact` is also computed node by node, and the
 /// same steps are executed in different ways and have to give the same bits.
@@ -300,6 +336,9 @@ pub struct Comparison {
     /// The text on both backends, if one was scored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<TextReport>,
+    /// Drafts of the file's predictor, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drafts: Option<DraftsReport>,
     /// The largest NMSE of the logits that counts as agreement.
     pub bound: Option<f64>,
     /// The first node out of bounds, if node results were requested.

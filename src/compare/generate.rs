@@ -70,6 +70,9 @@ pub(super) fn run(
         done.score = Some(score(&mut session, text, &logits, send)?);
     }
     drop(session);
+    if model.file().has_predictor() {
+        done.drafts = drafts(&model, work, task, &done.token_ids, send)?;
+    }
     for _ in 1..work.repeat {
         let (repeated, other, mut session) = generate(&model, work, task, send)?;
         done.unstable += differences(&logits, &other) + ids_differ(&done.token_ids, &repeated.token_ids);
@@ -164,6 +167,30 @@ fn scored_logits(session: &mut Session, chunk: &[u32]) -> Result<Vec<f32>> {
     session.reset();
     let logits = session.logits(chunk)?;
     Ok(rows(&logits, scored(chunk.len()), session.model().hparams().vocabulary).to_vec())
+}
+
+/// Drafts a token after each generated one but the last, with the file's predictor.
+fn drafts(
+    model: &Model,
+    work: &Work,
+    task: &ModelTask,
+    generated: &[u32],
+    send: &mut dyn FnMut(Message),
+) -> Result<Vec<u32>> {
+    let mut session = model.session(&session_options(work, task).with_predictor(true))?;
+    let mut drafts = Vec::new();
+    let steps = generated.len().saturating_sub(1);
+    if steps > 0 {
+        session.prefill(&task.tokens)?;
+    }
+    for (i, &own) in generated[..steps].iter().enumerate() {
+        send(Message::Step { what: format!("draft {}", i + 1) });
+        let token = task.given.get(i).copied().unwrap_or(own);
+        // None is a result to compare, as a token that was not generated.
+        drafts.push(session.draft(token, 1)?.first().copied().unwrap_or(u32::MAX));
+        session.decode(token)?;
+    }
+    Ok(drafts)
 }
 
 /// Returns some rows of logits; none if there are too few.

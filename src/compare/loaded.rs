@@ -26,13 +26,13 @@ pub(super) fn load(
         Err(_) => Offload::All,
     };
     let host = CpuOptions::default().with_deadlines(backend.deadlines().clone());
+    let file = ModelFile::open(&task.model)?;
     let options = LoadOptions {
         offload,
         host: Some(Arc::new(CpuBackend::open(host)?)),
-        session: session_options(work, task),
+        session: session_options(work, task).with_predictor(file.has_predictor()),
         ..LoadOptions::default()
     };
-    let file = ModelFile::open(&task.model)?;
     let model = Model::load_with(file, backend, &options, &mut |_, _| ())?;
     for fallback in model.fallbacks() {
         send(Message::Warning { what: format!("computed by cpu: {fallback}") });

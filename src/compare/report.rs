@@ -1,6 +1,6 @@
 //! `result.json`: the machine-readable report of a comparison.
 
-pub use super::comparison::{Comparison, Divergence, LogitsReport, SecondLook, TextReport};
+pub use super::comparison::{Comparison, Divergence, DraftsReport, LogitsReport, SecondLook, TextReport};
 use super::files::replace;
 pub use super::finding::{Finding, Location};
 use super::host::lossy;

@@ -6,6 +6,26 @@ use super::report::{Record, Report};
 pub(super) const HEAD: [&str; 7] =
     ["backend", "perplexity", "+-", "KL divergence", "largest", "top-1", "tokens"];
 
+/// Titles of the columns of drafts.
+pub(super) const DRAFTS_HEAD: [&str; 4] = ["backend", "drafts", "accepted", "as the reference's"];
+
+/// Returns a line for each run that drafted, with its record.
+pub(super) fn draft_lines(report: &Report) -> Vec<(&Record, [String; 4])> {
+    let line = |record: &'_ Record| {
+        let count = Some(record.drafts.len()).filter(|&count| count > 0)?;
+        let percent = |n: usize| format!("{:.0}%", 100.0 * n as f64 / count as f64);
+        let same = report.comparison_of(record).and_then(|c| c.drafts).map(|drafts| percent(drafts.same));
+        Some([
+            record.label(),
+            count.to_string(),
+            percent(record.accepted_drafts()),
+            same.unwrap_or_else(|| "-".into()),
+        ])
+    };
+    let first = report.records.iter().filter(|record| record.epoch == 0);
+    first.filter_map(|record| Some((record, line(record)?))).collect()
+}
+
 /// Returns a line for each run that scored the text, with its record.
 pub(super) fn lines(report: &Report) -> Vec<(&Record, [String; 7])> {
     let line = |record: &'_ Record| {

@@ -97,7 +97,9 @@ fn graphs(report: &Report, style: Style) -> String {
         .records
         .iter()
         .any(|r| matches!(r.status, Status::Crash | Status::Hang | Status::Ended | Status::Error));
-    let mut text = rows.text(style) + &remarks(report) + &scored(report, style) + &repeated(report, style);
+    let mut text = rows.text(style) + &remarks(report) + &scored(report, style);
+    text += &drafted(report, style);
+    text += &repeated(report, style);
     for c in report.comparisons.iter().filter(|c| !c.nodes.is_empty() && c.epoch == 0 && c.variant.is_none())
     {
         let name = label(&c.lhs, c.offload);
@@ -110,6 +112,19 @@ fn graphs(report: &Report, style: Style) -> String {
         });
     }
     text
+}
+
+/// Formats the drafts of the file's predictor.
+fn drafted(report: &Report, style: Style) -> String {
+    let lines = scores::draft_lines(report);
+    if lines.is_empty() {
+        return String::new();
+    }
+    let mut rows = Rows::new(scores::DRAFTS_HEAD);
+    for (record, cells) in lines {
+        rows.push(emphasis(report, record), cells);
+    }
+    format!("\npredictor\n{}", rows.text(style))
 }
 
 /// Formats the scores of the text.

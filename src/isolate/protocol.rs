@@ -392,6 +392,9 @@ pub(crate) struct Done {
     /// Score of the text.
     #[serde(default)]
     pub(crate) score: Option<TextScore>,
+    /// The predictor's draft after each generated token but the last, if the file has a predictor.
+    #[serde(default)]
+    pub(crate) drafts: Vec<u32>,
     /// The node with which invalid values begin, if there are some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) invalid_from: Option<String>,

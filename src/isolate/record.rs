@@ -192,6 +192,16 @@ pub struct Record {
     /// Score of the text, if one was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<TextScore>,
+    /// Drafts of the file's predictor: one for each generated token but the first, empty if the file has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drafts: Vec<u32>,
+}
+
+impl Record {
+    /// Returns the number of drafts that are the generated tokens.
+    pub fn accepted_drafts(&self) -> usize {
+        self.drafts.iter().zip(self.token_ids.iter().skip(1)).filter(|(draft, token)| draft == token).count()
+    }
 }
 
 /// Time of an operation, or of a kind of group.

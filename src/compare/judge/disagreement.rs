@@ -55,6 +55,9 @@ pub(super) fn disagreement(
         if let Some(text) = c.text.filter(|text| !text.is_near()) {
             return Some(text.to_string());
         }
+        if let Some(drafts) = c.drafts.filter(|drafts| !drafts.is_near()) {
+            return Some(drafts.to_string());
+        }
     }
     let margin = |at: usize| f64::from(reference.margins.get(at).copied().unwrap_or(0.0));
     let at = differing_tokens(record, reference).find(|&at| margin(at) > MARGIN_FACTOR * rms)?;

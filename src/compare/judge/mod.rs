@@ -177,6 +177,29 @@ mod tests {
         );
     }
 
+    /// Drafts of the predictor are judged if there are enough of them.
+    #[test]
+    fn drafts_that_differ_are_a_finding() {
+        let dir = tempfile::tempdir().unwrap();
+        for backend in ["reference", "cpu"] {
+            npy::write(&files::logits(dir.path(), backend), 1, 2, &[1.0, 2.0]).unwrap();
+        }
+        let options = CompareOptions { out: dir.path().into(), ..CompareOptions::default() };
+        let finding = |count: usize, wrong: usize| {
+            let mut report = judged(dir.path(), &Measure::of_model(Precision::Fast, false, true));
+            let tokens: Vec<u32> = (0..=count as u32).collect();
+            for record in &mut report.records {
+                (record.drafts, record.token_ids) = (tokens[1..].to_vec(), tokens.clone());
+            }
+            report.records[1].drafts[..wrong].fill(99);
+            judge(&mut report, &options, &Measure::of_model(Precision::Fast, false, true), None);
+            report.verdict.findings.join("; ")
+        };
+        assert_eq!([finding(16, 0), finding(16, 4), finding(7, 7)], ["", "", ""]);
+        let words = "of 16 drafts of the predictor 11 are the reference's; 11 are accepted, 16 on the reference";
+        assert_eq!(finding(16, 5), format!("cpu differs from reference: {words}"));
+    }
+
     /// Logits that are NaN on both sides are no agreement, and the verdict says once whose they are.
     #[test]
     fn a_reference_without_valid_logits_agrees_with_nothing() {

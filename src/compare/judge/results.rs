@@ -5,7 +5,7 @@ use crate::compare::doubt::{self, Estimates};
 use crate::compare::files;
 use crate::compare::nodes::{Entry, NodeFile};
 use crate::compare::options::{CompareOptions, PerNode};
-use crate::compare::report::{Comparison, Divergence, LogitsReport, NodeReport, Record, Status, TextReport};
+use crate::compare::report::{Comparison, Divergence, DraftsReport, LogitsReport, NodeReport, Record, Status, TextReport};
 use crate::npy;
 use ggml_core::metrics::{Bound, Distance, distance, distance_in_rows, own_row_error};
 use ggml_core::{DType, Error, Result};
@@ -23,6 +23,7 @@ pub(super) fn compare_results(
     if let Measure::Logits(_) | Measure::Hidden(_) = measure {
         rms = compare_logits(comparison, record, reference, (options, measure))?;
         comparison.text = compare_text(record, reference, options)?;
+        comparison.drafts = compare_drafts(record, reference);
         comparison.greedy_divergence_at = differing_tokens(record, reference).next();
     }
     if matches!(measure, Measure::Outputs(_)) || options.per_node != PerNode::Off {
@@ -82,6 +83,14 @@ fn compare_logits(
     comparison.logits = Some(report(got_prompt, want_prompt, n));
     comparison.steps = (steps > 0).then(|| LogitsReport::new(got_steps, want_steps, n));
     Ok(rms_error(&distance(&got, &want), &want))
+}
+
+/// Compares the drafts of the file's predictor, if it has one.
+fn compare_drafts(record: &Record, reference: &Record) -> Option<DraftsReport> {
+    let drafts = reference.drafts.len();
+    let same = record.drafts.iter().zip(&reference.drafts).filter(|(a, b)| a == b).count();
+    let [accepted, reference_accepted] = [record, reference].map(Record::accepted_drafts);
+    (drafts > 0).then_some(DraftsReport { drafts, same, accepted, reference_accepted })
 }
 
 /// Computes the distances of the logits of the text's scored tokens, chunk by chunk.

@@ -156,7 +156,7 @@ impl Account {
         r.tokens_per_s = (generated > 0.0 && done.eval_s > 0.0).then(|| generated / done.eval_s);
         (r.token_ids, r.margins) = (done.token_ids, done.margins);
         (r.unstable, r.variants, r.times) = (done.unstable, done.variants, done.times);
-        (r.score, r.invalid_from) = (done.score, done.invalid_from);
+        (r.score, r.invalid_from, r.drafts) = (done.score, done.invalid_from, done.drafts);
         r.driver_allocations = Some(done.stats.driver_allocations);
     }
 
