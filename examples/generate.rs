@@ -410,11 +410,7 @@ fn generate_options(args: &Args) -> GenerateOptions {
         .with_seed(args.seed);
     let options = GenerateOptions::default();
     let most = args.draft.unwrap_or(options.draft);
-    options
-        .with_predict(args.predict)
-        .with_sampler(sampler)
-        .with_stop(args.stop.clone())
-        .with_draft(most)
+    options.with_predict(args.predict).with_sampler(sampler).with_stop(args.stop.clone()).with_draft(most)
 }
 
 /// Says which options need less memory, if an error is about memory.

@@ -4,7 +4,7 @@
 
 use clap::Parser;
 use diptych::ggml::gguf::{GgufFile, Value};
-use diptych::model::{BatchShape, ModelFile, Predictor, Outline};
+use diptych::model::{BatchShape, ModelFile, Outline, Predictor};
 use diptych::session::{KV_STEP, Want};
 use diptych::{OpenOptions, Precision, Result, SessionOptions, program};
 use std::path::PathBuf;

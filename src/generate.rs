@@ -350,7 +350,8 @@ impl<'a> Generation<'a> {
 
     /// Returns the time spent preparing programs.
     fn prepare_time(&self) -> Duration {
-        let drafter = self.drafting.as_ref().map_or(Duration::ZERO, |drafting| drafting.drafter.prepare_time());
+        let drafter =
+            self.drafting.as_ref().map_or(Duration::ZERO, |drafting| drafting.drafter.prepare_time());
         self.session.prepare_time() + drafter
     }
 

@@ -2,12 +2,12 @@
 
 use crate::common;
 
-use common::{backends, model, tiny};
+use common::{backends, model, tiny, tiny_predicting};
 use diptych::bench::{
     BenchOptions, Breakdown, StepTotal, bench, bench_drafts, bench_parallel, copy_bandwidth, profile,
 };
 use diptych::session::Want;
-use diptych::synthesize::Shape;
+use diptych::synthesize::{Drafts, Shape};
 use diptych::{DType, Error, Precision, SessionOptions};
 use std::time::Duration;
 
@@ -95,6 +95,11 @@ fn drafts_and_several_sequences_are_measured() {
     let drafted = bench_drafts(&model, Some(&model), 4, &options, &mut |_, _| ()).expect("a measurement");
     assert_eq!((drafted.speed.name.as_str(), drafted.speed.samples.len()), ("tg40@5 drafts", 2));
     assert!(drafted.drafts > 20 && drafted.share() > 0.9 && drafted.tokens_of_a_step() > 1.2, "{drafted:?}");
+    assert!(bench_drafts(&model, None, 4, &options, &mut |_, _| ()).is_err(), "there is no predictor");
+    let shape = Shape { vocabulary: 300, ..tiny_predicting(Drafts::Agreeing(0.01)) };
+    let of_file = common::model(&shape, &backend);
+    let drafted = bench_drafts(&of_file, None, 4, &options, &mut |_, _| ()).expect("a measurement");
+    assert!(drafted.drafts > 10 && drafted.share() > 0.3, "{drafted:?}");
     let together = bench_parallel(&model, 3, &options, &mut |_, _| ()).expect("a measurement");
     assert_eq!((together.name.as_str(), together.tokens), ("tg40@5 x3", 120));
     assert!(bench_parallel(&model, 0, &options, &mut |_, _| ()).is_err());

@@ -3,9 +3,10 @@
 
 use crate::common;
 
-use common::{compare, example, record, result, stdout, tiny};
+use common::{compare, example, record, result, stdout, tiny, tiny_predicting};
 use diptych::ggml::catalogue;
 use diptych::ggml::graph::file::GraphFile;
+use diptych::synthesize::Drafts;
 use diptych::{DType, synthesize};
 use serde_json::Value;
 use std::path::Path;
@@ -49,6 +50,27 @@ fn the_default_comparison_agrees() {
             "{c}"
         );
     }
+}
+
+/// A file with a predictor: each backend drafts with it, and the drafts are judged.
+#[test]
+fn drafts_of_the_predictor_are_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("model.gguf");
+    synthesize::write(&tiny_predicting(Drafts::Agreeing(0.01)), 3, &file).unwrap();
+    let args = ["--model", file.to_str().unwrap(), "--backends", "cpu,vulkan", "--predict", "20"];
+    let (output, result) = compare(&dir.path().join("out"), &args);
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    let drafts = record(&result, "reference")["drafts"].as_array().unwrap();
+    assert_eq!(drafts.len(), 19);
+    for c in result["comparisons"].as_array().unwrap() {
+        let drafts = &c["drafts"];
+        assert!(drafts["same"].as_u64().unwrap() >= 17 && drafts["drafts"] == 19, "{c}");
+        assert!(drafts["accepted"].as_u64().unwrap() > 9, "{c}");
+    }
+    let text = stdout(&output);
+    let line = text.lines().skip_while(|line| *line != "predictor").find(|line| line.starts_with("cpu "));
+    assert!(line.is_some_and(|line| line.contains(" 19 ") && line.contains('%')), "{text}");
 }
 
 /// Returns true if RADV can compile for the virtual card here.

@@ -302,8 +302,17 @@ fn absurd_numbers_are_refused() {
 fn absurd_batches_are_refused() {
     let file = set("qwen3.context_length", 64).unwrap();
     let (cache, want) = (DType::F32, Want::Best(2));
-    let right =
-        BatchShape { tokens: 2, kv: 8, context: 8, sequences: 1, outputs: 1, cache, want, drafts: false, predictor: Predictor::Unused };
+    let right = BatchShape {
+        tokens: 2,
+        kv: 8,
+        context: 8,
+        sequences: 1,
+        outputs: 1,
+        cache,
+        want,
+        drafts: false,
+        predictor: Predictor::Unused,
+    };
     assert!(file.graph(&right).is_ok());
     for wrong in [
         BatchShape { tokens: 0, ..right },

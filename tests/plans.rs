@@ -5,7 +5,7 @@ mod common;
 
 use common::{backend, file};
 use diptych::ggml::backend::Backend;
-use diptych::model::{BatchShape, Predictor, Outline, OutlineUnit, Want};
+use diptych::model::{BatchShape, Outline, OutlineUnit, Predictor, Want};
 use diptych::synthesize::Shape;
 use diptych::{DType, Precision};
 use std::sync::Arc;

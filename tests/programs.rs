@@ -54,6 +54,31 @@ fn a_reader_that_goes_away_ends_a_program_quietly() {
     }
 }
 
+/// `--draft` uses the predictor of a file, or says that there is none.
+#[test]
+fn a_file_drafts_for_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    let synthesize = |drafts: &str| {
+        let args = ["--shape", "small-qwen35", "--predictor", drafts];
+        Command::new(example("synthesize")).args(args).arg(&path).output().unwrap()
+    };
+    assert!(synthesize("0.01").status.success());
+    let generate = |model: &Path, draft: &str| {
+        let args = ["--prompt", "sea", "--predict", "40", "--precision", "exact", "--draft", draft];
+        let output = Command::new(example("generate")).arg("--model").arg(model).args(args).output().unwrap();
+        (output.status.code(), stdout(&output), stderr(&output))
+    };
+    let (code, text, notes) = generate(&path, "4");
+    assert!(code == Some(0) && notes.contains("drafts accepted"), "{text}{notes}");
+    let (_, plain, notes) = generate(&path, "0");
+    assert!(text == plain && !notes.contains("drafts"), "{notes}");
+    let (code, _, notes) = generate(&synthesized(dir.path(), "small-llama"), "4");
+    assert!(code == Some(2) && notes.contains("--draft: no predictor"), "{code:?} {notes}");
+    let refused = synthesize("2");
+    assert!(refused.status.code() == Some(2) && stderr(&refused).contains("a factor from 0 to 1"));
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_said() {

@@ -72,9 +72,11 @@ impl Alone<'_> {
         let part = |name: &str| format!("blk.{}.nextn.{name}.weight", self.layer);
         let table = values(self.file, "token_embd.weight");
         let embedded = &table[token as usize * e..][..e];
-        let both = [normed(self.file, &part("enorm"), embedded), normed(self.file, &part("hnorm"), hidden)].concat();
+        let both =
+            [normed(self.file, &part("enorm"), embedded), normed(self.file, &part("hnorm"), hidden)].concat();
         let projection = values(self.file, &part("eh_proj"));
-        let products = projection.chunks_exact(2 * e).map(|row| row.iter().zip(&both).map(|(a, b)| a * b).sum());
+        let products =
+            projection.chunks_exact(2 * e).map(|row| row.iter().zip(&both).map(|(a, b)| a * b).sum());
         self.rows.extend(products.map(|sum: f64| sum as f32));
     }
 
@@ -149,7 +151,8 @@ fn drafts_are_those_of_the_definition() {
             let mut check = |session: &mut Session, tokens: &[u32], token: u32, count: usize| {
                 let hidden = plain.hidden(tokens, None).expect("hidden states");
                 let e = hidden.len() / tokens.len();
-                let state = |i: usize| -> Vec<f64> { hidden[i * e..][..e].iter().map(|&x| x.into()).collect() };
+                let state =
+                    |i: usize| -> Vec<f64> { hidden[i * e..][..e].iter().map(|&x| x.into()).collect() };
                 let mut alone = Alone { file: model.file().gguf(), layer: 2, rows: Vec::new() };
                 for (i, &token) in tokens.iter().enumerate().skip(1) {
                     alone.add(token, &state(i - 1));

@@ -2,7 +2,9 @@
 
 use crate::backends::BackendName;
 use crate::isolate::protocol::{Message, ModelTask, Work};
-use crate::model::{BatchGraph, BatchShape, Hparams, LoadOptions, Model, ModelFile, Offload, Predictor, Want};
+use crate::model::{
+    BatchGraph, BatchShape, Hparams, LoadOptions, Model, ModelFile, Offload, Predictor, Want,
+};
 use crate::session::{KV_STEP, Session, SessionOptions, inputs_after};
 use ggml_core::Result;
 use ggml_core::backend::Backend;

@@ -78,7 +78,11 @@ fn shapes(file: &ModelFile, options: &SessionOptions, backend: &dyn Backend) -> 
     };
     let mut shapes = vec![shape(options.batch_on(backend).min(cells)), shape(1)];
     if predicts {
-        shapes.push(BatchShape { predictor: Predictor::Drafts { count: 1, among: file.hparams().vocabulary }, want: Want::Best(1), ..shape(1) });
+        shapes.push(BatchShape {
+            predictor: Predictor::Drafts { count: 1, among: file.hparams().vocabulary },
+            want: Want::Best(1),
+            ..shape(1)
+        });
     }
     shapes
 }

@@ -99,9 +99,9 @@ pub use offload::Offload;
 pub use outline::{Outline, OutlineStep, OutlineUnit};
 pub use phases::{PhaseSpeed, PhaseTable, Phases};
 pub use session_options::SessionOptions;
-pub(crate) use session_options::is_processor;
 #[cfg(feature = "compare")]
 pub(crate) use session_options::default_cache;
+pub(crate) use session_options::is_processor;
 
 use division::Division;
 

@@ -22,7 +22,11 @@ const HIDDEN: &str = "predictor.hidden";
 
 impl Builder<'_> {
     /// Stores what the predictor needs of the batch's tokens. `hidden` are their hidden states, normed.
-    pub(super) fn follow<A: Architecture + ?Sized>(&mut self, architecture: &A, hidden: TensorId) -> Result<()> {
+    pub(super) fn follow<A: Architecture + ?Sized>(
+        &mut self,
+        architecture: &A,
+        hidden: TensorId,
+    ) -> Result<()> {
         self.before_predictor = self.states();
         let layer = self.predictor_layer()?;
         let kept = self.kept_states()?;

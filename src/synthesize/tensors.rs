@@ -48,7 +48,9 @@ impl Fill {
             Fill::Norm => 1.0 + 0.1 * rng.normal(),
             Fill::MatrixTimes(factor) => Fill::Matrix.value(rng, columns, index) * factor,
             Fill::NormTimes(factor) => Fill::Norm.value(rng, columns, index) * factor,
-            Fill::QueryNorm => Fill::Norm.value(rng, columns, index) * (64.0 / columns as f32).sqrt().min(1.0),
+            Fill::QueryNorm => {
+                Fill::Norm.value(rng, columns, index) * (64.0 / columns as f32).sqrt().min(1.0)
+            }
             Fill::Bias => 0.1 * rng.normal(),
             Fill::Factor => 1.0 + rng.normal().abs(),
             Fill::Decay => -(0.5 * rng.normal()).exp(),
@@ -117,7 +119,11 @@ impl Shape {
         let norm = if self.convolved.is_empty() { "output_norm.weight" } else { "token_embd_norm.weight" };
         all.push(tensor(norm, DType::F32, &[e], Fill::Norm));
         if !self.tied {
-            let fill = if matches!(self.predictor, Some(Drafts::Agreeing(_))) { Fill::Frequent } else { Fill::Matrix };
+            let fill = if matches!(self.predictor, Some(Drafts::Agreeing(_))) {
+                Fill::Frequent
+            } else {
+                Fill::Matrix
+            };
             all.push(tensor("output.weight", self.embedding_type, &[e, self.vocabulary], fill));
         }
         all

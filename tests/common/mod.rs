@@ -6,7 +6,7 @@ pub mod rocm;
 use diptych::ggml::backend::Backend;
 use diptych::ggml::gguf::GgufFile;
 use diptych::model::ModelFile;
-use diptych::synthesize::{self, Shape};
+use diptych::synthesize::{self, Drafts, Shape};
 use diptych::{DType, Error, Model, OpenOptions, open};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -28,6 +28,15 @@ pub fn tiny(architecture: &str, dtype: DType) -> Shape {
         tied: architecture != "llama",
         ..Shape::small(architecture).with_type(dtype)
     }
+}
+
+/// Returns the shape of a tiny qwen35 with a layer of each kind and a predictor.
+pub fn tiny_predicting(drafts: Drafts) -> Shape {
+    let mut shape = tiny("qwen35", DType::F16).with_predictor(drafts);
+    if let Some(recurrent) = &mut shape.recurrent {
+        recurrent.layers = vec![true, false];
+    }
+    shape
 }
 
 /// Models that were made for [`file`], by shape. Drawing weights takes longer than running most of these models.

@@ -196,7 +196,8 @@ mod tests {
             report.verdict.findings.join("; ")
         };
         assert_eq!([finding(16, 0), finding(16, 4), finding(7, 7)], ["", "", ""]);
-        let words = "of 16 drafts of the predictor 11 are the reference's; 11 are accepted, 16 on the reference";
+        let words =
+            "of 16 drafts of the predictor 11 are the reference's; 11 are accepted, 16 on the reference";
         assert_eq!(finding(16, 5), format!("cpu differs from reference: {words}"));
     }
 

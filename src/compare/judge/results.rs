@@ -5,7 +5,9 @@ use crate::compare::doubt::{self, Estimates};
 use crate::compare::files;
 use crate::compare::nodes::{Entry, NodeFile};
 use crate::compare::options::{CompareOptions, PerNode};
-use crate::compare::report::{Comparison, Divergence, DraftsReport, LogitsReport, NodeReport, Record, Status, TextReport};
+use crate::compare::report::{
+    Comparison, Divergence, DraftsReport, LogitsReport, NodeReport, Record, Status, TextReport,
+};
 use crate::npy;
 use ggml_core::metrics::{Bound, Distance, distance, distance_in_rows, own_row_error};
 use ggml_core::{DType, Error, Result};
