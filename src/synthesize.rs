@@ -61,9 +61,9 @@ pub const PREDICTING: [&str; 5] = ["qwen35", "qwen35moe", "qwen3next", "glm4moe"
 pub enum Drafts {
     /// Random ones: the model agrees with hardly any.
     Random,
-    /// Those of the model without its layers, whose contributions to the stream are multiplied by this factor: the smaller
-    /// it is, the more drafts the model agrees with. The output layer is not the embedding then, which would repeat the
-    /// last token.
+    /// Drafts of the model without its layers, whose contributions to the stream are multiplied by this factor: the smaller it
+    /// is, the more drafts the model agrees with. The output layer is not the embedding then, which would repeat the last
+    /// token.
     Agreeing(f32),
 }
 

@@ -221,7 +221,7 @@ fn the_text_is_the_same_as_without_a_predictor() {
     }
 }
 
-/// What a session cannot do is refused.
+/// A session refuses what it cannot do.
 #[test]
 fn a_predictor_has_to_be_there() {
     let cpu = backend("cpu").expect("the CPU");

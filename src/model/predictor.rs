@@ -93,8 +93,8 @@ impl Builder<'_> {
     fn predictor_layer(&self) -> Result<Layer> {
         let index = self.hparams.layers;
         let recurrent = |layer: usize| self.hparams.recurrent.as_ref().is_some_and(|r| r.layers[layer]);
-        let all = self.hparams.attention.iter().enumerate();
-        let attends = all.filter(|(layer, a)| a.heads_kv > 0 && !recurrent(*layer)).next_back();
+        let mut all = self.hparams.attention.iter().enumerate();
+        let attends = all.rfind(|(layer, a)| a.heads_kv > 0 && !recurrent(*layer));
         let (_, &attention) =
             attends.ok_or_else(|| Error::model("predictor", "no layer with attention", "one like it"))?;
         Ok(Layer { index, attention: super::hparams::Attention { cache: index, ..attention } })

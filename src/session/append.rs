@@ -230,7 +230,7 @@ impl Session {
             self.cells.truncate(sequence, now.max(length));
             return;
         }
-        self.inputs.kept.forget(sequence);
+        self.inputs.followed.forget(sequence);
         self.cells.truncate(sequence, length);
         self.checkpoints.truncate(sequence, computed);
         self.cells.unplace(sequence, computed);

@@ -117,7 +117,7 @@ impl Session {
             self.copy_slots(from, to, computed)?;
             self.checkpoints.share(from, to, computed);
         }
-        self.inputs.kept.forget(to);
+        self.inputs.followed.forget(to);
         self.cells.share(from, to, length, computed);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Encoding of the inputs of a batch.
 
 use super::cells::{Cell, Cells, Token};
-use super::kept::Kept;
+use super::followed::Followed;
 use crate::model::{BatchGraph, MaskInputs, PredictorInputs, Window};
 use ggml_core::op::CacheMask;
 use ggml_core::{Result, TensorId};
@@ -23,8 +23,8 @@ pub(super) struct Inputs {
     halves: Vec<f16>,
     /// Number of last tokens of the batch's only sequence that are drafts.
     pub(super) drafts: usize,
-    /// What the predictor knows.
-    pub(super) kept: Kept,
+    /// Positions that the predictor has followed.
+    pub(super) followed: Followed,
     /// True if batches compute nothing for the predictor.
     pub(super) unfollowed: bool,
 }
@@ -89,7 +89,7 @@ impl Inputs {
         tokens: &[Token],
         write: WriteInput<'_>,
     ) -> Result<()> {
-        let kept = std::mem::take(&mut self.kept);
+        let kept = std::mem::take(&mut self.followed);
         let of = |i: usize| tokens.get(i).map(|token| token.at.sequence);
         let first = |i: usize| i == 0 || of(i - 1) != of(i);
         let all = 0..tokens.len();
@@ -103,11 +103,11 @@ impl Inputs {
         self.ints(ids.kept, before, 2 * count, NOWHERE, write)?;
         if let Some(keep) = ids.keep {
             // The last ones stay: each row is written once.
-            let last = |i: usize| of(i + Kept::MOST) != of(i);
+            let last = |i: usize| of(i + Followed::MOST) != of(i);
             let rows = all.map(|i| if last(i) { kept.row(tokens[i].at) as i32 } else { NOWHERE });
             self.ints(keep, rows, count, NOWHERE, write)?;
         }
-        self.kept = kept;
+        self.followed = kept;
         Ok(())
     }
 
@@ -129,7 +129,7 @@ impl Inputs {
         for token in at {
             let begin = self.halves.len();
             add_row(&mut self.halves, columns, cells, token.at, true, None);
-            let first = self.kept.first(token.at.sequence);
+            let first = self.followed.first(token.at.sequence);
             for span in cells.spans(token.at.sequence).iter().take_while(|span| span.position < first) {
                 let unknown = span.count.min(first - span.position).min(columns.saturating_sub(span.cell));
                 self.halves[begin + span.cell..][..unknown].fill(f16::NEG_INFINITY);
@@ -141,7 +141,7 @@ impl Inputs {
         if let Some(id) = of.hidden {
             self.ints(id, [NOWHERE, 0].into_iter(), 2, NOWHERE, write)?;
         }
-        let before = self.kept.before(first.at).map_or(NOWHERE, |row| row as i32);
+        let before = self.followed.before(first.at).map_or(NOWHERE, |row| row as i32);
         self.ints(of.kept, [NOWHERE, before].into_iter(), 2, NOWHERE, write)
     }
 

@@ -52,7 +52,7 @@ impl Session {
         let mut placed = Vec::new();
         self.cells.append(0, &vec![token; count], &mut placed);
         let at = &placed[length - computed..];
-        let known = at.first().is_some_and(|first| self.inputs.kept.before(first.at).is_some());
+        let known = at.first().is_some_and(|first| self.inputs.followed.before(first.at).is_some());
         let drafts = if known { self.drafts_at(token, at) } else { Ok(Vec::new()) };
         self.cells.truncate(0, length);
         self.cells.unplace(0, computed);

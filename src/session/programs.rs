@@ -30,7 +30,7 @@ impl Session {
         }
         for batch in self.placed.chunk_by(|a, b| a.at.sequence == b.at.sequence) {
             let first = batch[0].at;
-            self.inputs.kept.follow(first.sequence, first.position..first.position + batch.len());
+            self.inputs.followed.follow(first.sequence, first.position..first.position + batch.len());
         }
         Ok(())
     }

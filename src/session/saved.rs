@@ -95,7 +95,7 @@ impl Session {
         let (tokens, computed, data) = self.checked(bytes)?;
         self.ahead.wait_in_flight()?;
         self.truncate(sequence, 0)?;
-        self.inputs.kept.forget(sequence);
+        self.inputs.followed.forget(sequence);
         self.cells.extend(sequence, &tokens);
         self.cells.place(sequence, computed, &mut Vec::new());
         let written = self.scatter(sequence, &self.cells.of(sequence), data);

@@ -1,21 +1,21 @@
-//! What the predictor knows of each sequence: the positions whose keys and values it has, and the hidden states of the last
-//! of them, which it continues from.
+//! Positions of each sequence that the predictor has followed: it has their keys and values, and continues from the hidden
+//! states of the last ones.
 
 use super::cells::Cell;
 use crate::model::Predictor;
 use std::ops::Range;
 
 /// Positions that the predictor has followed, by sequence, up to the last one. The hidden states of the last
-/// [`Kept::MOST`] of them are kept: that of position `p` in row `p` modulo this number, so those of drafts that were not
+/// [`Followed::MOST`] of them are kept: that of position `p` in row `p` modulo this number, so those of drafts that were not
 /// accepted are overwritten.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct Followed {
     followed: Vec<Range<usize>>,
     /// Number of positions at the end whose hidden states are kept.
     states: Vec<usize>,
 }
 
-impl Kept {
+impl Followed {
     /// Number of positions of a sequence.
     pub(super) const MOST: usize = Predictor::KEPT;
 
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn the_last_positions_are_kept() {
-        let (mut kept, n) = (Kept::default(), Kept::MOST);
+        let (mut kept, n) = (Followed::default(), Followed::MOST);
         let at = |position| Cell { sequence: 1, position };
         assert_eq!(kept.before(at(1)), None);
         kept.follow(1, 0..3);
