@@ -4,8 +4,10 @@
 // A column of the state belongs to one element of v: see columns.h. k and q are contiguous for its lanes, and the two sums of a
 // token are DPP reductions. The columns of a head read the same k and q from the caches. The operands of the next token are
 // loaded before the arithmetic of a token. If k and q are to be normed, that adds two reductions of values that are already in
-// registers. No LDS. `delta_net_<D>` is for keys of D, `delta_net_any` for others. Prompts are processed by chunks: see
+// registers; if g and beta are to be made, that is an exponential or two for each token. The new state may also replace the
+// old one: a column has one owner, which has read it. No LDS. `delta_net_<D>` is for keys of D, `delta_net_any` for others. Prompts are processed by chunks: see
 // chunks.h.
+#include "activation.h"
 #include "chunks.h"
 #include "columns.h"
 #include "params.h"
@@ -29,7 +31,7 @@ struct DeltaInputs {
 
 #define DELTA_OPERANDS \
     const float *q, const float *k, const float *v, const float *g, const float *beta, const float *state, \
-        const i32 *runs, float *d, DeltaNetParams p
+        const i32 *runs, const float *factors, float *d, float *own, DeltaNetParams p
 
 // group_x: groups of columns; group_y: heads of v; group_z: slots.
 template <int D> DEVICE void delta_net(DELTA_OPERANDS) {
@@ -53,14 +55,20 @@ template <int D> DEVICE void delta_net(DELTA_OPERANDS) {
                       v + p.off[2] + head * p.nbv[0] + column, g + p.off[3] + head, beta + p.off[4] + head,
                       p.nbq[1], p.nbk[1], p.nbv[1], p.heads[1], part, p.d[0]};
     u64 row = (u64)p.heads[1] * p.d[1];
-    float *kept = d + p.tokens * row + place;
-    if (run.kept == 0) store_column<D>(kept, part, p.d[0], s);
+    float *kept = d + p.tokens * row + place, factor = p.gates != 0 ? factors[p.off[8] + head] : 0.0f;
+    own += p.off[9] + place;
+    auto store = [&] {
+        store_column<D>(kept, part, p.d[0], s);
+        if (p.keeps != 0) store_column<D>(own, part, p.d[0], s);
+    };
+    if (run.kept == 0) store();
     if (run.count > 0) {
         DeltaToken next = in.token<D>(run.first);
         NO_UNROLL for (u32 t = run.first; t < run.first + run.count; t++) {
             DeltaToken now = next;
             next = in.token<D>(minimum(t + 1, run.first + run.count - 1));
             LOADS_FIRST();
+            if (p.gates != 0) now.g = softplus(now.g) * factor, now.beta = times_sigmoid(1.0f, now.beta);
             float key[8], query[8], decay = exp_f32(now.g);
             WeightF32::decode(now.k, key);
             WeightF32::decode(now.q, query);
@@ -76,13 +84,15 @@ template <int D> DEVICE void delta_net(DELTA_OPERANDS) {
             UNROLL for (int i = 0; i < 8; i++) s[i] = mad(key[i], delta, s[i]);
             float sum = lanes_reduce<Sum, LANES>(dot8(s, query));
             if (part == 0) d[t * row + head * p.d[1] + column] = sum * of_query;
-            if (t + 1 == run.first + run.kept) store_column<D>(kept, part, p.d[0], s);
+            if (t + 1 == run.first + run.kept) store();
         }
     }
 }
 
 #define DELTA_NET(name, D) \
-    KERNEL(COLUMN_THREADS) delta_net_##name(DELTA_OPERANDS) { delta_net<D>(q, k, v, g, beta, state, runs, d, p); }
+    KERNEL(COLUMN_THREADS) delta_net_##name(DELTA_OPERANDS) { \
+        delta_net<D>(q, k, v, g, beta, state, runs, factors, d, own, p); \
+    }
 DELTA_NET(64, 64)
 DELTA_NET(128, 128)
 DELTA_NET(256, 256)

@@ -263,10 +263,12 @@ struct DeltaNetParams {
     u32 nbq[2];
     u32 nbk[2];
     u32 nbv[2];
-    u32 off[8];
+    u32 off[10];
     float scale;
     float factor;
     float eps;
+    u32 gates;
+    u32 keeps;
 };
 
 struct ConvParams {

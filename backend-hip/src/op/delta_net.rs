@@ -32,21 +32,19 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Launch>, Refusal> {
     if let Some(chunks) = Chunks::of_delta_net(&p) {
         return chunks::plan(c, &CHUNKS, &p, chunks, [p.d, [p.heads[1], p.slots]], [p.nbq, p.nbk]);
     }
-    one_by_one(c, &p, c.graph.tensor(c.node).src())
+    one_by_one(c, &p, DeltaNetParams::of_node(c.graph, c.node))
 }
 
 /// Plans the launches of a group: tokens one after the other, with queries and keys before their norm.
 pub(super) fn plan_group(c: &Context<'_>, delta: &Delta) -> Result<Vec<Launch>, Refusal> {
-    let p = DeltaNetParams::with_unit(c.graph, delta, &[])?;
+    let p = DeltaNetParams::of_group(c.graph, delta, &|_| 0)?;
     if Chunks::of_delta_net(&p).is_some() {
         return Err(Refusal("computing by chunks of tokens needs normalised queries and keys".into()));
     }
-    let mut src = c.graph.tensor(delta.node).src().to_vec();
-    src.iter_mut().take(2).for_each(|qk| *qk = delta.unit.x);
-    one_by_one(c, &p, &src)
+    one_by_one(c, &p, DeltaNetParams::operands(c.graph, delta))
 }
 
-fn one_by_one(c: &Context<'_>, p: &DeltaNetParams, src: &[TensorId]) -> Result<Vec<Launch>, Refusal> {
+fn one_by_one(c: &Context<'_>, p: &DeltaNetParams, operands: [TensorId; 10]) -> Result<Vec<Launch>, Refusal> {
     let [d_k, d_v] = p.d;
     let (length, kernel) = KERNELS.into_iter().find(|&(length, _)| d_k == length).unwrap_or(ANY);
     if d_k > length {
@@ -56,6 +54,6 @@ fn one_by_one(c: &Context<'_>, p: &DeltaNetParams, src: &[TensorId]) -> Result<V
     }
     let columns = 8 * THREADS / length;
     let groups = [d_v.div_ceil(columns), p.heads[1], p.slots + 1].map(u64::from);
-    let operands = tensors(&[src, &[c.node]].concat());
-    Ok(vec![launch(c, ("delta_net", kernel), operands, p, groups, THREADS)?])
+    let launch = launch(c, ("delta_net", kernel), tensors(&operands), p, groups, THREADS)?;
+    Ok(vec![Launch { written: 2, ..launch }])
 }

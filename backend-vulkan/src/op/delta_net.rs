@@ -21,21 +21,18 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let by_chunks = |chunks| chunks::plan(c, &CHUNKS, &p, chunks, &states, offsets_and_strides);
     match Chunks::of_delta_net(&p).and_then(by_chunks) {
         Some(dispatches) => Ok(dispatches),
-        None => recurrent::plan(c, "delta_net", [0, 1, 2, 3, 4, 5, 6].map(|i| c.src(i)), &p, &states),
+        None => recurrent::plan(c, "delta_net", &DeltaNetParams::of_node(c.graph, c.node), &p, &states),
     }
 }
 
 /// Returns the dispatch of a group: tokens one after the other, with queries and keys before their norm.
 pub(super) fn plan_group(c: &Context<'_>, delta: &Delta) -> Result<Vec<Dispatch>, Refusal> {
-    let mut src = [0, 1, 2, 3, 4, 5, 6].map(|i| c.src(i));
-    (src[0], src[1]) = (delta.unit.x, delta.unit.x);
-    let offsets: Vec<u32> = src.iter().chain([&c.node]).map(|&id| c.windows.remainder(c.graph, id)).collect();
-    let p = DeltaNetParams::with_unit(c.graph, delta, &offsets)?;
+    let p = DeltaNetParams::of_group(c.graph, delta, &|id| c.windows.remainder(c.graph, id))?;
     if Chunks::of_delta_net(&p).is_some() {
         return Err(Refusal("computing by chunks of tokens needs normalised queries and keys".into()));
     }
     let states = States { length: p.d[0], columns: p.d[1], heads: p.heads[1], slots: p.slots };
-    recurrent::plan(c, "delta_net", src, &p, &states)
+    recurrent::plan(c, "delta_net", &DeltaNetParams::operands(c.graph, delta), &p, &states)
 }
 
 /// Returns the pipelines of this family.

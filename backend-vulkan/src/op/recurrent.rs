@@ -29,11 +29,11 @@ fn spec(profile: &Profile, shader: &'static str, length: u32) -> PipelineSpec {
     pipeline(shader, "default", &[profile.workgroup(WORKGROUP), quads])
 }
 
-/// Returns the dispatch of a node with seven operands.
+/// Returns the dispatch of a node or a group with these operands, the result included.
 pub(super) fn plan(
     c: &Context<'_>,
     shader: &'static str,
-    src: [TensorId; 7],
+    operands: &[TensorId],
     p: &impl NoUninit,
     states: &States,
 ) -> Result<Vec<Dispatch>, Refusal> {
@@ -48,8 +48,7 @@ pub(super) fn plan(
             "{name} of {heads} heads, {slots} sequences needs too many work-groups"
         )));
     }
-    let operands = src.into_iter().chain([c.node]);
-    Ok(vec![dispatch(spec, operands, p, grid)])
+    Ok(vec![dispatch(spec, operands.iter().copied(), p, grid)])
 }
 
 /// Returns the pipelines for columns of up to `longest` elements.

@@ -21,7 +21,10 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let by_chunks = |chunks| chunks::plan(c, &CHUNKS, &p, chunks, &states, offsets_and_strides);
     match Chunks::of_scan(&p).and_then(by_chunks) {
         Some(dispatches) => Ok(dispatches),
-        None => recurrent::plan(c, "ssm_scan", [0, 1, 2, 3, 4, 5, 6].map(|i| c.src(i)), &p, &states),
+        None => {
+            let operands = std::array::from_fn::<_, 8, _>(|i| if i < 7 { c.src(i) } else { c.node });
+            recurrent::plan(c, "ssm_scan", &operands, &p, &states)
+        }
     }
 }
 

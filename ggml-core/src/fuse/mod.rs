@@ -17,7 +17,7 @@
 //! | [`Scaled`] | RMS_NORM, its factor |
 //! | [`Chain`] | consecutive element-wise functions; sums, products and gated units with other operands |
 //! | [`Conv`] | a short convolution with bias and activation, and its new state stored over the old one |
-//! | [`Delta`] | for few tokens, a delta net with the norms of its queries and keys |
+//! | [`Delta`] | for few tokens, a delta net with the norms of its queries and keys, the nodes of its decays and betas, and the copy of its state |
 //! | [`Best`] | TOP_K of one element, GET_ROWS, MUL_MAT of the row with itself, CPY: the best token, and whether all are finite |
 
 mod best;
@@ -37,7 +37,7 @@ mod router;
 mod search;
 
 pub use group::{
-    Best, Biased, Chain, Choice, Conv, Delta, ExpertGroups, ExpertProduct, Experts, Gate, Gated, GluPart,
+    Best, Biased, Chain, Choice, Conv, Delta, DeltaGates, ExpertGroups, ExpertProduct, Experts, Gate, Gated, GluPart,
     Group, Head, Heads, Norm, NormPart, Normalised, Probabilities, ProbabilityOf, Product, Products, Rotated,
     Router, Scaled, Stored, Sum, Weighted,
 };

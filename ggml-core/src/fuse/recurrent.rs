@@ -1,23 +1,30 @@
 //! Finds the nodes around operations with a state: [`Conv`] and [`Delta`].
 
-use super::group::{Conv, Delta, Group};
+use super::group::{Conv, Delta, DeltaGates, Group};
 use super::search::Search;
 use crate::dtype::DType;
 use crate::graph::Graph;
-use crate::op::{Binary, Op};
+use crate::op::{Activation, Binary, Op};
 use crate::tensor::{Tensor, TensorId};
 
 /// Adds convolutions and delta nets.
 pub(super) fn find(search: &mut Search<'_>) {
     let graph = search.graph;
     for node in graph.computed().collect::<Vec<_>>() {
-        let group = match graph.tensor(node).op() {
-            Some(Op::SsmConv(_)) => conv(search, node).map(Group::Conv),
-            Some(Op::GatedDeltaNet(_)) => delta(search, node).map(Group::Delta),
-            _ => None,
-        };
-        if let Some(group) = group {
-            search.add(group);
+        match graph.tensor(node).op() {
+            Some(Op::SsmConv(_)) => {
+                if let Some(conv) = conv(search, node) {
+                    search.add(Group::Conv(conv));
+                }
+            }
+            Some(Op::GatedDeltaNet(_)) => {
+                if let Some(alone) = delta(search, node) {
+                    let (gates, kept) = (gates(search, node), kept(search, node));
+                    let _ = search.add(Group::Delta(Delta { gates, kept, ..alone }))
+                        || search.add(Group::Delta(alone));
+                }
+            }
+            _ => {}
         }
     }
 }
@@ -82,7 +89,51 @@ fn delta(search: &Search<'_>, node: TensorId) -> Option<Delta> {
     let inside = search.readers(scale) == [node] && search.is_inner(scale) && unit.nodes[1] == scale;
     let outside = others.iter().all(|&other| graph.producer(other) != scale);
     let fits = inside && outside && x.dtype == DType::F32 && x.rows_contiguous() && x.ne == all.ne;
-    fits.then_some(Delta { unit, first, node })
+    fits.then_some(Delta { unit, first, node, gates: None, kept: None })
+}
+
+/// Returns the nodes that make the decays and betas of a delta net, if nothing else reads their results.
+fn gates(search: &Search<'_>, node: TensorId) -> Option<DeltaGates> {
+    let graph = search.graph;
+    let &[_, _, v, decay, beta, ..] = graph.tensor(node).src() else { return None };
+    let activated = |id: TensorId, activation: Activation| match graph.tensor(id).op() {
+        Some(Op::Unary(op)) if op.activation == activation => graph.tensor(id).src().first().copied(),
+        _ => None,
+    };
+    let only = |id: TensorId, reader: TensorId| search.only_reader(id) == Some(reader);
+    let (Some(Op::Binary(Binary::Mul)), &[softplus, factor]) =
+        (graph.tensor(decay).op(), graph.tensor(decay).src())
+    else {
+        return None;
+    };
+    let (step, of_beta) = (activated(softplus, Activation::Softplus)?, activated(beta, Activation::Sigmoid)?);
+    let ([_, heads, tokens, _], f) = (graph.tensor(v).ne, graph.tensor(factor));
+    let plain = |id: TensorId| {
+        let t = graph.tensor(id);
+        t.dtype == DType::F32 && t.is_contiguous() && t.ne == [heads, tokens, 1, 1]
+    };
+    let fits = only(softplus, decay)
+        && only(decay, node)
+        && only(beta, node)
+        && plain(step)
+        && plain(of_beta)
+        && (f.dtype, f.ne, f.is_contiguous(), f.op()) == (DType::F32, [heads, 1, 1, 1], true, None);
+    fits.then_some(DeltaGates { step, factor, beta: of_beta, nodes: [softplus, decay, beta] })
+}
+
+/// Returns the copy of a delta net's new state, the elements after the rows of the tokens, over the old one.
+fn kept(search: &Search<'_>, node: TensorId) -> Option<TensorId> {
+    let graph = search.graph;
+    let &[_, _, v, _, _, state, _] = graph.tensor(node).src() else { return None };
+    let (rows, elements) = (graph.tensor(v).elements(), graph.tensor(state).elements());
+    let is_kept = |id: &&TensorId| {
+        let t = graph.tensor(**id);
+        let (Some(Op::Cpy(_)), &[tail, place]) = (t.op(), t.src()) else { return false };
+        let t = graph.tensor(tail);
+        let lies = t.offset == 4 * rows && t.elements() == elements && t.is_contiguous();
+        lies && place == state && t.root == node
+    };
+    search.readers(node).iter().find(is_kept).copied()
 }
 
 /// True if `t` consists of some heads, for all tokens, of the contiguous tensor `all`.

@@ -10,12 +10,14 @@
 //
 // all three sums are computed over the old state, and the eight partial sums are added through shared memory once for each
 // token, with one barrier. If keys and queries are to be normed, the squares of both are summed with them. The work-groups of
-// slot 0 also write zeros for tokens without a run.
+// slot 0 also write zeros for tokens without a run. The new state may also replace the old one: its columns belong to
+// the work-group that has read them.
 //
 // Specialisation: work-group size (a multiple of 8), QUADS (d_k is at most 32 * QUADS).
 // Shared memory: 1024 * QUADS + 42 * work-group + 32 bytes: 6.8 KiB with 64 and 4.
 
 #include "common.glsl"
+#include "activation.glsl"
 
 layout(constant_id = 1) const uint QUADS = 4;
 
@@ -28,7 +30,9 @@ layout(set = 0, binding = 3, std430) readonly buffer G { float g[]; };
 layout(set = 0, binding = 4, std430) readonly buffer Beta { float beta[]; };
 layout(set = 0, binding = 5, std430) readonly buffer State { float state[]; };
 layout(set = 0, binding = 6, std430) readonly buffer Runs { int runs[]; };
-layout(set = 0, binding = 7, std430) writeonly buffer D { float d[]; };
+layout(set = 0, binding = 7, std430) readonly buffer Factors { float factors[]; };
+layout(set = 0, binding = 8, std430) writeonly buffer D { float d[]; };
+layout(set = 0, binding = 9, std430) writeonly buffer Own { float own[]; };
 
 #include "run.glsl"
 
@@ -76,7 +80,12 @@ void load_tokens(uint first_token, uint count, uint head, uint first_column) {
     }
     if (lane < count) {
         const uint at = (first_token + lane) * p.heads_1 + head;
-        gates[lane] = vec2(exp(g[p.off_3 + at]), beta[p.off_4 + at]);
+        float decay = g[p.off_3 + at], share = beta[p.off_4 + at];
+        if (p.gates != 0) {
+            decay = softplus(decay) * factors[p.off_8 + head];
+            share = times_sigmoid(1.0, share);
+        }
+        gates[lane] = vec2(exp(decay), share);
     }
 }
 
@@ -87,6 +96,9 @@ void load_tokens(uint first_token, uint count, uint head, uint first_column) {
             const uint element = (i * PARTS + part) * 4 + l;            \
             if (stored && element < p.d_0) {                            \
                 d[column_d + element] = s[i][l];                        \
+                if (p.keeps != 0) {                                     \
+                    own[p.off_9 + column_state + element] = s[i][l];    \
+                }                                                       \
             }                                                           \
         }                                                               \
     }

@@ -76,10 +76,18 @@ fn deltas() -> Vec<Case> {
         (128, 2, 4, 64, 4, Some(2)),
         (64, 1, 2, 64, 20, Some(17)),
     ];
+    // Each with and without the nodes of decays and betas; the result is the state that replaces the old one, or the node's.
+    let forms = [[false, false], [true, false], [true, true]];
+    let all = shapes.into_iter().flat_map(|shape| forms.map(|form| (shape, form)));
     type Shape = (usize, usize, usize, usize, usize, Option<usize>);
-    let build = |(d, heads_k, heads, d_v, tokens, no_drafts): Shape| {
+    let build = |((d, heads_k, heads, d_v, tokens, no_drafts), [gates, of_state]): (Shape, [bool; 2])| {
         let drafts = no_drafts.map_or(String::new(), |kept| format!(", {} of them drafts", tokens - kept));
-        let what = format!("d={d}, heads={heads_k}, {heads} of {d_v}, tokens={tokens}{drafts}");
+        let form = match (gates, of_state) {
+            (_, true) => ", gates, state",
+            (true, false) => ", gates",
+            (false, false) => "",
+        };
+        let what = format!("d={d}, heads={heads_k}, {heads} of {d_v}, tokens={tokens}{drafts}{form}");
         case("delta", what, move |p| {
             let row = 4 * (2 * heads_k * d + 16);
             let wide = p.plain("qk", &[row / 4, tokens])?;
@@ -90,13 +98,29 @@ fn deltas() -> Vec<Case> {
             let part = |g: &mut Graph, at| g.view(unit, [d, heads_k, tokens, 1], strides, at);
             let (q, k) = (part(p.g, 0)?, part(p.g, 4 * d * heads_k)?);
             let v = p.plain("v", &[d_v, heads, tokens])?;
-            let g = p.leaf("g", DType::F32, &[heads, tokens], Fill::Uniform(-2.0, 0.0))?;
-            let beta = p.leaf("beta", DType::F32, &[heads, tokens], Fill::Uniform(0.0, 1.0))?;
-            let state = p.plain("state", &[d, d_v, heads, 1])?;
+            let mut g = p.leaf("g", DType::F32, &[heads, tokens], Fill::Uniform(-2.0, 0.0))?;
+            let mut beta = p.leaf("beta", DType::F32, &[heads, tokens], Fill::Uniform(0.0, 1.0))?;
+            if gates {
+                let factor = p.leaf("factor", DType::F32, &[heads], Fill::Uniform(-1.0, 0.0))?;
+                let step = p.g.unary(Activation::Softplus, g)?;
+                (g, beta) = (p.g.mul(step, factor)?, p.g.unary(Activation::Sigmoid, beta)?);
+            }
+            let state = match of_state {
+                true => p.c.state(p.g, "state", DType::F32, [d, d_v, heads, 1], UNIT)?,
+                false => p.plain("state", &[d, d_v, heads, 1])?,
+            };
             let run: Vec<f32> = [0, tokens, 3].into_iter().chain(no_drafts).map(|n| n as f32).collect();
             let runs = p.leaf("runs", DType::I32, &[run.len(), 1], Fill::Values(run))?;
-            p.g.gated_delta_net(0.5, [q, k, v, g, beta, state, runs])
+            let net = p.g.gated_delta_net(0.5, [q, k, v, g, beta, state, runs])?;
+            if !of_state {
+                return Ok(net);
+            }
+            let row = 4 * d_v * heads;
+            let ne = [d_v * heads, d, 1, 1];
+            let tail = p.g.view(net, ne, [4, row, row * d, row * d], row * tokens)?;
+            let tail = p.g.reshape(tail, [d, d_v, heads, 1])?;
+            p.g.cpy(tail, state)
         })
     };
-    shapes.into_iter().map(build).collect()
+    all.map(build).collect()
 }

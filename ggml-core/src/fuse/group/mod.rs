@@ -23,7 +23,7 @@ pub use gate::Gate;
 pub use heads::{Head, Heads, Rotated, Stored};
 pub use norm::{Gated, Norm, NormPart, Scaled, Sum};
 pub use products::{Product, Products};
-pub use recurrent::{Conv, Delta};
+pub use recurrent::{Conv, Delta, DeltaGates};
 pub use router::Router;
 
 /// Nodes that are computed together.
@@ -117,7 +117,7 @@ impl Group {
             Group::Scaled(g) => vec![g.nodes[1]],
             Group::Chain(g) => vec![g.result()],
             Group::Conv(g) => g.results(),
-            Group::Delta(g) => vec![g.node],
+            Group::Delta(g) => g.results(),
             Group::Best(g) => g.nodes(),
         };
         results.sort_unstable();

@@ -33,7 +33,21 @@ impl Conv {
     }
 }
 
-/// GATED_DELTA_NET of queries and keys that are heads of one tensor, normed and scaled.
+/// Nodes that make the decays and the betas of a delta net: `softplus(step) factor` and `sigmoid(beta)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeltaGates {
+    /// Operand of the softplus, F32 `[heads, tokens]`.
+    pub step: TensorId,
+    /// Vector of factors, F32 `[heads]`.
+    pub factor: TensorId,
+    /// Operand of the sigmoid, F32 `[heads, tokens]`.
+    pub beta: TensorId,
+    /// Softplus, product and sigmoid.
+    pub nodes: [TensorId; 3],
+}
+
+/// GATED_DELTA_NET of queries and keys that are heads of one tensor, normed and scaled; with the nodes that make its decays
+/// and betas, and the copy of the new state over the old one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Delta {
     /// Norm and scale of queries and keys.
@@ -42,10 +56,19 @@ pub struct Delta {
     pub first: [usize; 2],
     /// GATED_DELTA_NET.
     pub node: TensorId,
+    /// Nodes of decays and betas, if they are in the group.
+    pub gates: Option<DeltaGates>,
+    /// CPY of the new state into the operand that holds the old one, if it is in the group.
+    pub kept: Option<TensorId>,
 }
 
 impl Delta {
     pub(in crate::fuse) fn nodes(&self) -> Vec<TensorId> {
-        self.unit.nodes.into_iter().chain([self.node]).collect()
+        let gates = self.gates.into_iter().flat_map(|gates| gates.nodes);
+        self.unit.nodes.into_iter().chain(gates).chain([self.node]).chain(self.kept).collect()
+    }
+
+    pub(in crate::fuse) fn results(&self) -> Vec<TensorId> {
+        [self.node].into_iter().chain(self.kept).collect()
     }
 }

@@ -71,14 +71,19 @@ pub struct DeltaNetParams {
     pub nbk: [u32; 2],
     /// Strides of v: heads, tokens.
     pub nbv: [u32; 2],
-    /// Offsets of q, k, v, g, beta, state, runs, result.
-    pub off: [u32; 8],
+    /// Offsets of q, k, v, g, beta, state, runs, result; of a group also of the factors of decays and of the state that is
+    /// replaced.
+    pub off: [u32; 10],
     /// Factor of the result.
     pub scale: f32,
     /// Norm of queries and keys: `x factor / sqrt(mean(x^2) + eps)`. A factor of 0 means no norm.
     pub factor: f32,
     /// Epsilon added to the mean square.
     pub eps: f32,
+    /// 1 if g and beta are operands of a softplus and a sigmoid.
+    pub gates: u32,
+    /// 1 if the new state replaces the old one.
+    pub keeps: u32,
 }
 
 impl DeltaNetParams {
@@ -89,7 +94,7 @@ impl DeltaNetParams {
         let s = graph.operands(node);
         let (q, v) = (extents(s[0])?, extents(s[2])?);
         let pair = |i: usize| outer(s[i]).map(|[heads, tokens, _]| [heads, tokens]);
-        let mut offsets = [last(off); 8];
+        let mut offsets = [last(off); 10];
         (0..7).for_each(|i| offsets[i] = offset(off, i));
         Ok(DeltaNetParams {
             d: [q[0], v[0]],
@@ -104,21 +109,48 @@ impl DeltaNetParams {
             scale: op.scale,
             factor: 0.0,
             eps: 0.0,
+            gates: 0,
+            keeps: 0,
         })
     }
 
-    /// Builds the parameters of a group: queries and keys are taken from the operand of the norm. `off` as
-    /// for [`DeltaNetParams::new`], but the first two offsets are those of this operand.
-    pub fn with_unit(graph: &Graph, delta: &Delta, off: Offsets<'_>) -> Result<Self> {
+    /// Builds the parameters of a group: queries and keys are taken from the operand of the norm. `off` gives the
+    /// remainder of a tensor's offset.
+    pub fn of_group(graph: &Graph, delta: &Delta, off: &dyn Fn(TensorId) -> u32) -> Result<Self> {
         let x = graph.tensor(delta.unit.x);
         let [heads, tokens, _] = outer(x)?;
-        let mut p = DeltaNetParams::new(graph, delta.node, off)?;
+        let mut p = DeltaNetParams::new(graph, delta.node, &[])?;
+        let [src @ .., factors, result, kept] = DeltaNetParams::operands(graph, delta);
+        let [a, b, c, d, e, f, g] = src.map(off);
+        p.off = [a, b, c, d, e, f, g, off(result), off(factors), off(kept)];
+        (p.gates, p.keeps) = (delta.gates.is_some().into(), delta.kept.is_some().into());
         (p.nbq, p.nbk) = ([heads, tokens], [heads, tokens]);
         for (i, first) in delta.first.into_iter().enumerate() {
             p.off[i] += narrow(first, "head", x)?.saturating_mul(heads);
         }
         (p.factor, p.eps) = (delta.unit.factor, delta.unit.eps);
         Ok(p)
+    }
+
+    /// Returns the tensors of a group in the order of the kernel's operands: those of the node, factors of decays (the
+    /// decays if there are none), the result, the state that is replaced (the result if none is). The last two are written.
+    pub fn operands(graph: &Graph, delta: &Delta) -> [TensorId; 10] {
+        let src = graph.tensor(delta.node).src();
+        let [_, _, v, g, beta, state, runs] =
+            std::array::from_fn(|i| src.get(i).copied().unwrap_or(delta.node));
+        let (step, of_beta, factors) =
+            delta.gates.map_or((g, beta, g), |gates| (gates.step, gates.beta, gates.factor));
+        let kept = if delta.kept.is_some() { state } else { delta.node };
+        [delta.unit.x, delta.unit.x, v, step, of_beta, state, runs, factors, delta.node, kept]
+    }
+
+    /// Returns the operands of a node alone, in the same order.
+    pub fn of_node(graph: &Graph, node: TensorId) -> [TensorId; 10] {
+        let src = graph.tensor(node).src();
+        std::array::from_fn(|i| match i {
+            7 => src.get(3).copied().unwrap_or(node),
+            _ => src.get(i).copied().unwrap_or(node),
+        })
     }
 }
 
