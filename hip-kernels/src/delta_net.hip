@@ -5,7 +5,7 @@
 // token are DPP reductions. The columns of a head read the same k and q from the caches. The operands of the next token are
 // loaded before the arithmetic of a token. If k and q are to be normed, that adds two reductions of values that are already in
 // registers; if g and beta are to be made, that is an exponential or two for each token. The new state may also replace the
-// old one: a column has one owner, which has read it. No LDS. `delta_net_<D>` is for keys of D, `delta_net_any` for others. Prompts are processed by chunks: see
+// old one: a column has one owner, which has read it. `delta_net_any` has no registers left for either. No LDS. `delta_net_<D>` is for keys of D, `delta_net_any` for others. Prompts are processed by chunks: see
 // chunks.h.
 #include "activation.h"
 #include "chunks.h"
@@ -55,11 +55,15 @@ template <int D> DEVICE void delta_net(DELTA_OPERANDS) {
                       v + p.off[2] + head * p.nbv[0] + column, g + p.off[3] + head, beta + p.off[4] + head,
                       p.nbq[1], p.nbk[1], p.nbv[1], p.heads[1], part, p.d[0]};
     u64 row = (u64)p.heads[1] * p.d[1];
-    float *kept = d + p.tokens * row + place, factor = p.gates != 0 ? factors[p.off[8] + head] : 0.0f;
-    own += p.off[9] + place;
+    float *kept = d + p.tokens * row, factor = 0.0f;
+    if constexpr (D > 0) {
+        if (p.gates != 0) factor = factors[p.off[8] + head];
+    }
     auto store = [&] {
-        store_column<D>(kept, part, p.d[0], s);
-        if (p.keeps != 0) store_column<D>(own, part, p.d[0], s);
+        store_column<D>(kept + place, part, p.d[0], s);
+        if constexpr (D > 0) {
+            if (p.keeps != 0) store_column<D>(own + p.off[9] + place, part, p.d[0], s);
+        }
     };
     if (run.kept == 0) store();
     if (run.count > 0) {
@@ -68,7 +72,9 @@ template <int D> DEVICE void delta_net(DELTA_OPERANDS) {
             DeltaToken now = next;
             next = in.token<D>(minimum(t + 1, run.first + run.count - 1));
             LOADS_FIRST();
-            if (p.gates != 0) now.g = softplus(now.g) * factor, now.beta = times_sigmoid(1.0f, now.beta);
+            if constexpr (D > 0) {
+                if (p.gates != 0) now.g = softplus(now.g) * factor, now.beta = times_sigmoid(1.0f, now.beta);
+            }
             float key[8], query[8], decay = exp_f32(now.g);
             WeightF32::decode(now.k, key);
             WeightF32::decode(now.q, query);

@@ -52,7 +52,7 @@ const ARGUMENTS: &[(&str, u64, usize)] = &[
     ("conv", 6, size_of::<ConvParams>()),
     ("delta_chunk_", 6, size_of::<DeltaNetParams>()),
     ("delta_walk_", 7, size_of::<DeltaNetParams>()),
-    ("delta_net_", 8, size_of::<DeltaNetParams>()),
+    ("delta_net_", 10, size_of::<DeltaNetParams>()),
     ("scan_chunk_", 6, size_of::<SsmScanParams>()),
     ("scan_walk_", 7, size_of::<SsmScanParams>()),
     ("ssm_scan_", 8, size_of::<SsmScanParams>()),

@@ -41,6 +41,10 @@ pub(super) fn plan_group(c: &Context<'_>, delta: &Delta) -> Result<Vec<Launch>, 
     if Chunks::of_delta_net(&p).is_some() {
         return Err(Refusal("computing by chunks of tokens needs normalised queries and keys".into()));
     }
+    if KERNELS.iter().all(|&(length, _)| length != p.d[0]) && (p.gates, p.keeps) != (0, 0) {
+        let lengths = KERNELS.map(|(length, _)| length.to_string()).join(", ");
+        return Err(Refusal(format!("decays, betas and the new state are fused for keys of {lengths} only")));
+    }
     one_by_one(c, &p, DeltaNetParams::operands(c.graph, delta))
 }
 
