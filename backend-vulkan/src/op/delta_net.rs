@@ -5,6 +5,7 @@ use super::recurrent::{self, States};
 use super::{Context, Dispatch, Refusal};
 use crate::device::profile::Profile;
 use crate::pipeline::PipelineSpec;
+use ggml_core::TensorId;
 use ggml_core::fuse::Delta;
 use ggml_core::kernel::DeltaNetParams;
 use ggml_core::kernel::chunks::Chunks;
@@ -21,7 +22,7 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
     let by_chunks = |chunks| chunks::plan(c, &CHUNKS, &p, chunks, &states, offsets_and_strides);
     match Chunks::of_delta_net(&p).and_then(by_chunks) {
         Some(dispatches) => Ok(dispatches),
-        None => recurrent::plan(c, "delta_net", &DeltaNetParams::of_node(c.graph, c.node), &p, &states),
+        None => one_by_one(c, &p, &DeltaNetParams::of_node(c.graph, c.node), &states),
     }
 }
 
@@ -32,7 +33,18 @@ pub(super) fn plan_group(c: &Context<'_>, delta: &Delta) -> Result<Vec<Dispatch>
         return Err(Refusal("computing by chunks of tokens needs normalised queries and keys".into()));
     }
     let states = States { length: p.d[0], columns: p.d[1], heads: p.heads[1], slots: p.slots };
-    recurrent::plan(c, "delta_net", &DeltaNetParams::operands(c.graph, delta), &p, &states)
+    one_by_one(c, &p, &DeltaNetParams::operands(c.graph, delta), &states)
+}
+
+/// Returns the dispatch that writes the result and, in a group, the state.
+fn one_by_one(
+    c: &Context<'_>,
+    p: &DeltaNetParams,
+    operands: &[TensorId],
+    states: &States,
+) -> Result<Vec<Dispatch>, Refusal> {
+    let dispatches = recurrent::plan(c, "delta_net", operands, p, states)?;
+    Ok(dispatches.into_iter().map(|dispatch| Dispatch { written: 2, ..dispatch }).collect())
 }
 
 /// Returns the pipelines of this family.

@@ -37,9 +37,9 @@ mod router;
 mod search;
 
 pub use group::{
-    Best, Biased, Chain, Choice, Conv, Delta, DeltaGates, ExpertGroups, ExpertProduct, Experts, Gate, Gated, GluPart,
-    Group, Head, Heads, Norm, NormPart, Normalised, Probabilities, ProbabilityOf, Product, Products, Rotated,
-    Router, Scaled, Stored, Sum, Weighted,
+    Best, Biased, Chain, Choice, Conv, Delta, DeltaGates, ExpertGroups, ExpertProduct, Experts, Gate, Gated,
+    GluPart, Group, Head, Heads, Norm, NormPart, Normalised, Probabilities, ProbabilityOf, Product, Products,
+    Rotated, Router, Scaled, Stored, Sum, Weighted,
 };
 pub use products::FEW_ROWS;
 
