@@ -2,12 +2,15 @@
 
 use super::candidates::CANDIDATES;
 use super::tiles::{Fragment, Streamed, Tiles};
-use super::tuning::{SMALL_STREAMED, Tuning};
+use super::tuning::{EMULATED_NARROW, Narrow, SMALL_STREAMED, Tuning};
 use crate::arch::{ArchClass, Caps, MatrixShape, MatrixTypes};
 use crate::route::Route;
 use ggml_core::DType;
 use ggml_core::precision::Precision;
 use ggml_core::routes::{Chosen, Used};
+
+/// The shape of matrices that all known devices have, and the emulated one.
+const USUAL: MatrixShape = MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 };
 
 /// Device properties and tuning, as seen by operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,17 +57,23 @@ impl Profile {
 
     /// Returns the cooperative matrix shape that the device has for kernels.
     pub(crate) fn shape_of_units(&self) -> Option<MatrixShape> {
-        // The shape that all known devices have, and the emulated one.
-        let usual = MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 };
+        // Software devices have other shapes.
+        self.shapes_of_units().into_iter().min_by_key(|shape| (*shape != USUAL, shape.m, shape.n, shape.k))
+    }
+
+    /// Returns the cooperative matrix shapes that the device has for kernels, or the emulated one.
+    pub(crate) fn shapes_of_units(&self) -> Vec<MatrixShape> {
         match self.caps.emulated_matrices {
-            _ if !self.caps.fp16 => None,
-            // Software devices have other shapes.
-            false => {
-                let rank = |shape: &&MatrixShape| (**shape != usual, shape.m, shape.n, shape.k);
-                self.caps.matrices.iter().filter(|s| s.types == usual.types).min_by_key(rank).copied()
-            }
-            true => Some(usual),
+            _ if !self.caps.fp16 => Vec::new(),
+            false => self.caps.matrices.iter().filter(|s| s.types == USUAL.types).copied().collect(),
+            true => vec![USUAL],
         }
+    }
+
+    /// Returns the kernel for few columns on matrix units, if the device uses it.
+    pub(crate) fn narrow(&self) -> Option<Narrow> {
+        let of_class = if self.caps.emulated_matrices { Some(EMULATED_NARROW) } else { self.tuning.narrow };
+        of_class.filter(|_| self.uses(Route::MatrixColumns))
     }
 
     /// Returns the subgroup size for matrices: 32 where the size can be chosen, because RDNA's units use 32.
@@ -185,6 +194,10 @@ pub(super) fn lacks(profile: &Profile, route: Route) -> Option<&'static str> {
             Some("no shared tile was measured for devices of its class")
         }
         Route::SharedTiles => units(profile),
+        Route::MatrixColumns if tuning.narrow.is_none() && !profile.caps.emulated_matrices => {
+            Some("the kernel was not measured on its class")
+        }
+        Route::MatrixColumns => units(profile).or_else(|| stages(profile)),
         Route::DotTiles if tuning.int8_tiles.is_empty() => Some("other tiles are as fast on its class"),
         Route::DotTiles => bytes,
         Route::DotVectors if !subgroup.arithmetic => Some("subgroup arithmetic is missing or wrong"),
@@ -210,6 +223,12 @@ fn units(profile: &Profile) -> Option<&'static str> {
 fn staged(profile: &Profile, tuning: &Tuning) -> Option<&'static str> {
     match () {
         _ if tuning.mat_vec_staged.is_none() => Some("its class has too few registers for it"),
+        _ => stages(profile),
+    }
+}
+
+fn stages(profile: &Profile) -> Option<&'static str> {
+    match () {
         _ if !profile.caps.shared_views => Some("workgroup-shared memory has one view"),
         _ if profile.caps.subgroup_min != profile.caps.subgroup_max => {
             Some("the size of its subgroups is not fixed")

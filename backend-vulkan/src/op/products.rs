@@ -4,7 +4,7 @@
 use super::grid::cover;
 use super::vec_shape::{Shape, VecSpec};
 use super::weights::{WEIGHTS, Weights, aligned};
-use super::{Context, Dispatch, Operand, Refusal, staged};
+use super::{Context, Dispatch, Operand, Refusal, mat_narrow, staged};
 use crate::device::profile::Profile;
 use crate::device::tuning::MatVec;
 use crate::pipeline::PipelineSpec;
@@ -19,7 +19,7 @@ use ggml_core::{DType, TensorId};
 const COLUMNS: [u32; 4] = [1, 2, 4, 8];
 
 /// Number of matrices that the kernel binds.
-const MATRICES: usize = 3;
+pub(super) const MATRICES: usize = 3;
 
 /// Returns true if products with quantised weights round their activations to 8 bits.
 pub(super) fn rounds(profile: &Profile, precision: Precision, dtype: DType) -> bool {
@@ -105,16 +105,18 @@ pub(super) fn single(c: &Context<'_>) -> Products {
 /// Returns the dispatch of a group.
 pub(super) fn plan(c: &Context<'_>, group: &Products) -> Result<Vec<Dispatch>, Refusal> {
     let p = ProductsParams::new(c.graph, group, |id| c.windows.remainder(c.graph, id))?;
-    if p.n > c.profile.tuning.vec_columns && !p.have_few_rows(c.profile.units()) {
-        return Err(Refusal(format!("products of {} columns use tiles and are not fused", p.n)));
-    }
     let Some(first) = group.products.first().filter(|_| group.products.len() <= MATRICES) else {
         return Err(Refusal(format!("{} products are not computed together", group.products.len())));
     };
+    let dtype = c.graph.tensor(first.weight).dtype;
+    let many = p.n > c.profile.tuning.vec_columns && !mat_narrow::takes(c.profile, c.precision, dtype, p.n);
+    if many && !p.have_few_rows(c.profile.units()) {
+        return Err(Refusal(format!("products of {} columns use tiles and are not fused", p.n)));
+    }
     accepts(c, group.products.iter().map(|product| product.weight), group.glu)?;
     let operands: Vec<Operand> = operands(group).into_iter().map(Operand::Tensor).collect();
     fit_windows(c, &operands)?;
-    Ok(vec![product(c, c.graph.tensor(first.weight).dtype, operands, &p)?])
+    product(c, dtype, operands, &p)
 }
 
 /// Returns an error for products that the kernels do not compute together.
@@ -177,8 +179,21 @@ pub(super) fn single_operands(a: Operand, b: Operand, d: Operand) -> Vec<Operand
     [a, a, a, b, b, b, b, b, b, d, d, d].to_vec()
 }
 
-/// Returns the dispatch of products with the given operands.
+/// Returns the dispatches of products with the given operands.
 pub(super) fn product(
+    c: &Context<'_>,
+    dtype: DType,
+    operands: Vec<Operand>,
+    p: &ProductsParams,
+) -> Result<Vec<Dispatch>, Refusal> {
+    match mat_narrow::plan(c, dtype, &operands, p) {
+        Some(dispatches) => dispatches,
+        None => Ok(vec![vectors(c, dtype, operands, p)?]),
+    }
+}
+
+/// Returns the dispatch of matrix-vector products with the given operands.
+fn vectors(
     c: &Context<'_>,
     dtype: DType,
     mut operands: Vec<Operand>,

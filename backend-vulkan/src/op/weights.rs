@@ -14,6 +14,8 @@ pub(super) struct Weights {
     vec: [&'static str; 4],
     /// Tile variants by fragment.
     tile: [&'static str; 6],
+    /// Variants of the kernel for few columns on matrix units, and on emulated ones (some types only).
+    narrow: [&'static str; 2],
     /// Variant that reads rows by index.
     pub(super) rows: &'static str,
     /// Weights of a row that an invocation of a matrix-vector kernel reads at a time.
@@ -37,6 +39,7 @@ macro_rules! weights {
                 concat!($stem, "_int8"),
                 concat!($stem, "_packed"),
             ],
+            narrow: [concat!($stem, "_matrix"), concat!($stem, "_emulated")],
             rows: $rows,
             piece: $piece,
             long: $long,
@@ -107,6 +110,16 @@ impl Weights {
     /// Returns the variant of the tiled kernel.
     pub(super) fn tile_variant(&self, fragment: Fragment) -> &'static str {
         self.tile[fragment as usize]
+    }
+
+    /// Returns the variant of the kernel for few columns on matrix units, if the type has one.
+    pub(super) fn narrow_variant(&self, fragment: Fragment) -> Option<&'static str> {
+        let emulated = matches!(self.dtype, DType::Q8_0 | DType::Q4_K | DType::Q6_K);
+        match fragment {
+            Fragment::Matrix => self.stage().map(|_| self.narrow[0]),
+            Fragment::Emulated if emulated => Some(self.narrow[1]),
+            _ => None,
+        }
     }
 
     /// Returns the operand that kernels bind last: the grid of values that weights index, for types with a
