@@ -9,9 +9,6 @@ use ggml_core::DType;
 use ggml_core::precision::Precision;
 use ggml_core::routes::{Chosen, Used};
 
-/// The shape of matrices that all known devices have, and the emulated one.
-const USUAL: MatrixShape = MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 };
-
 /// Device properties and tuning, as seen by operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
@@ -57,16 +54,16 @@ impl Profile {
 
     /// Returns the cooperative matrix shape that the device has for kernels.
     pub(crate) fn shape_of_units(&self) -> Option<MatrixShape> {
-        // Software devices have other shapes.
-        self.shapes_of_units().into_iter().min_by_key(|shape| (*shape != USUAL, shape.m, shape.n, shape.k))
-    }
-
-    /// Returns the cooperative matrix shapes that the device has for kernels, or the emulated one.
-    pub(crate) fn shapes_of_units(&self) -> Vec<MatrixShape> {
+        // The shape that all known devices have, and the emulated one.
+        let usual = MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 };
         match self.caps.emulated_matrices {
-            _ if !self.caps.fp16 => Vec::new(),
-            false => self.caps.matrices.iter().filter(|s| s.types == USUAL.types).copied().collect(),
-            true => vec![USUAL],
+            _ if !self.caps.fp16 => None,
+            // Software devices have other shapes.
+            false => {
+                let rank = |shape: &&MatrixShape| (**shape != usual, shape.m, shape.n, shape.k);
+                self.caps.matrices.iter().filter(|s| s.types == usual.types).min_by_key(rank).copied()
+            }
+            true => Some(usual),
         }
     }
 
@@ -197,7 +194,7 @@ pub(super) fn lacks(profile: &Profile, route: Route) -> Option<&'static str> {
         Route::MatrixColumns if tuning.narrow.is_none() && !profile.caps.emulated_matrices => {
             Some("the kernel was not measured on its class")
         }
-        Route::MatrixColumns => units(profile).or_else(|| stages(profile)),
+        Route::MatrixColumns => units(profile).or_else(|| stages(profile)).or_else(|| fragments(profile)),
         Route::DotTiles if tuning.int8_tiles.is_empty() => Some("other tiles are as fast on its class"),
         Route::DotTiles => bytes,
         Route::DotVectors if !subgroup.arithmetic => Some("subgroup arithmetic is missing or wrong"),
@@ -233,6 +230,19 @@ fn stages(profile: &Profile) -> Option<&'static str> {
         _ if profile.caps.subgroup_min != profile.caps.subgroup_max => {
             Some("the size of its subgroups is not fixed")
         }
+        _ => None,
+    }
+}
+
+/// Returns what is missing for matrices whose elements kernels put in their places.
+fn fragments(profile: &Profile) -> Option<&'static str> {
+    let shape = MatrixShape { m: 16, n: 8, k: 16, types: MatrixTypes::F16F32 };
+    match () {
+        _ if profile.caps.emulated_matrices => None,
+        _ if !profile.caps.matrices.contains(&shape) => {
+            Some("the device has no cooperative matrices of 16 x 8 x 16")
+        }
+        _ if profile.matrix_lanes() != Some(32) => Some("its subgroups do not have 32 lanes"),
         _ => None,
     }
 }

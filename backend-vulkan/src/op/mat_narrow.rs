@@ -4,7 +4,6 @@ use super::grid::cover;
 use super::products::{MATRICES, even};
 use super::weights::{WEIGHTS, Weights, aligned};
 use super::{Context, Dispatch, Operand, Refusal};
-use crate::arch::MatrixShape;
 use crate::device::profile::Profile;
 use crate::device::tuning::{Fragment, Narrow};
 use crate::pipeline::PipelineSpec;
@@ -25,7 +24,6 @@ const ROUNDING: u32 = 512;
 struct Kernel {
     weights: &'static Weights,
     variant: &'static str,
-    shape: MatrixShape,
     columns: u32,
     lanes: u32,
     tuning: Narrow,
@@ -43,12 +41,9 @@ impl Kernel {
         if precision != Precision::Fast || !(tuning.from..=tuning.most).contains(&n) {
             return None;
         }
-        let (shape, columns) = COLUMNS.into_iter().filter(|&columns| columns >= n).find_map(|columns| {
-            let fits = |s: &MatrixShape| s.m == ROWS && s.k == 16 && columns % s.n == 0;
-            Some((profile.shapes_of_units().into_iter().filter(fits).max_by_key(|s| s.n)?, columns))
-        })?;
+        let columns = COLUMNS.into_iter().find(|&columns| columns >= n)?;
         let lanes = profile.matrix_lanes()?;
-        let kernel = Kernel { weights, variant, shape, columns, lanes, tuning, step: stage / ROWS };
+        let kernel = Kernel { weights, variant, columns, lanes, tuning, step: stage / ROWS };
         kernel.fitting(profile)
     }
 
@@ -68,12 +63,19 @@ impl Kernel {
         Some(self)
     }
 
+    /// Returns the half-words of a row in a step.
+    fn step_halves(&self) -> u32 {
+        let (block, bytes) = (self.weights.dtype.block() as u32, self.weights.dtype.block_bytes() as u32);
+        self.step / block * bytes / 2
+    }
+
     /// Returns the workgroup-shared memory of a subgroup in bytes (`stage.glsl`).
     fn shared_bytes(&self) -> u32 {
-        let (block, bytes) = (self.weights.dtype.block() as u32, self.weights.dtype.block_bytes() as u32);
-        let halves = self.step / block * bytes / 2;
-        let of_row = if bytes.is_multiple_of(16) { halves / 8 } else { (halves + 14) / 8 };
-        ROWS * ((of_row | 1) + 64 / 8 + 1) * 16
+        let halves = self.step_halves();
+        let of_row =
+            if self.weights.dtype.block_bytes().is_multiple_of(16) { halves / 8 } else { (halves + 14) / 8 };
+        let emulated = if self.variant.ends_with("_emulated") { ROWS * 2 + self.columns * 4 } else { 0 };
+        (ROWS * (of_row | 1) + emulated).max(self.columns * 4) * 16
     }
 
     /// Distributes tiles of rows.
@@ -100,19 +102,26 @@ impl Kernel {
         Split { split: split as u32, passes, groups }
     }
 
+    /// Returns the weights of a row that a lane decodes, and whether they are runs that are not adjacent (`weights_k.glsl`).
+    fn piece(&self) -> [u32; 2] {
+        let of_256 = self.weights.dtype.block() == 256;
+        [if of_256 { 64 } else { 32 }, (self.weights.dtype == DType::Q6_K).into()]
+    }
+
     /// Returns the pipeline of products.
     fn pipeline(&self, split: &Split, even: bool, parts: u32, used: u32) -> PipelineSpec {
-        let MatrixShape { m, n, k, .. } = self.shape;
         let subgroups = self.tuning.subgroups;
         let of_work =
             [subgroups * self.lanes, self.columns, even.into(), subgroups, split.split, split.passes];
-        let specialization = [&of_work[..], &[m, n, k, parts, used]].concat();
+        let specialization = [&of_work[..], &[0, 0, 0, parts, used]].concat();
         PipelineSpec { shader: "mul_mat_narrow", variant: self.variant, specialization, subgroup: None }
     }
 
     /// Returns the pipeline that rounds their columns.
     fn rounding(&self, profile: &Profile, aligned: bool, norm: bool) -> PipelineSpec {
-        let constants = [profile.workgroup(ROUNDING), aligned.into(), 0, self.columns, norm.into()];
+        let [span, runs] = self.piece();
+        let constants =
+            [profile.workgroup(ROUNDING), aligned.into(), 0, self.columns, norm.into(), span, runs];
         let variant = if profile.reduction() == "lds" { "lds_narrow" } else { "subgroup_narrow" };
         super::pipeline("mul_mat_round", variant, &constants)
     }
@@ -155,7 +164,7 @@ fn dispatches(
     let has = |part: u32| p.parts & part != 0;
     let rounded = Operand::Scratch(bytes);
     let (x, norm) = (operands[MATRICES], operands[MATRICES + 1]);
-    let wide = aligned(DType::F32, (p.off1, &p.nb1), (p.off1, &p.nb1));
+    let wide = aligned(DType::F32, (p.off1, &p.nb1), (p.off1, &p.nb1)) && p.offw.is_multiple_of(4);
     let ProductsParams { k, n, ne2, nb1, off1, offw, eps, .. } = *p;
     let of_columns = ProductsParams { k, n, ne2, nb1, off1, offw, eps, ..ProductsParams::default() };
     let round = Dispatch {
@@ -177,7 +186,9 @@ fn dispatches(
     let parts = p.parts & !ProductsParams::NORM;
     let used = p.m.iter().filter(|&&m| m > 0).count() as u32;
     let split = kernel.split(c.profile, p);
-    let even = even(kernel.weights.dtype, &p.off0, &p.nb0);
+    // A step of Q6_K is a block: an odd number of half-words.
+    let whole_words = kernel.step_halves().is_multiple_of(2);
+    let even = whole_words && even(kernel.weights.dtype, &p.off0, &p.nb0);
     // Above 65535 groups of rows the shader continues in the second dimension of the grid.
     let across = split.groups.min(65535);
     let product = Dispatch {

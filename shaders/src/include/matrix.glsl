@@ -17,11 +17,6 @@
 #ifndef MATRIX_GLSL
 #define MATRIX_GLSL
 
-// Where matrices B are read: another array of such vectors than `tiles`, if the including shader says so.
-#ifndef COLUMNS_OF_B
-#define COLUMNS_OF_B tiles
-#endif
-
 #ifdef EMULATED
 #include "matrix_emulated.glsl"
 #else
@@ -32,7 +27,7 @@
 #define MATRIX_SUMS coopmat<float, gl_ScopeSubgroup, MATRIX_M, MATRIX_N, gl_MatrixUseAccumulator>
 #define LOAD_A(x, at, stride) coopMatLoad(x, tiles, at, stride, gl_CooperativeMatrixLayoutRowMajor)
 #define LOAD_A_TURNED(x, at, stride) coopMatLoad(x, tiles, at, stride, gl_CooperativeMatrixLayoutColumnMajor)
-#define LOAD_B(y, at, stride) coopMatLoad(y, COLUMNS_OF_B, at, stride, gl_CooperativeMatrixLayoutColumnMajor)
+#define LOAD_B(y, at, stride) coopMatLoad(y, tiles, at, stride, gl_CooperativeMatrixLayoutColumnMajor)
 #define CLEAR(sums) sums = MATRIX_SUMS(0.0)
 #define MULTIPLY_ADD(x, y, sums) sums = coopMatMulAdd(x, y, sums)
 #define MULTIPLY_ADD_TURNED(x, y, sums) MULTIPLY_ADD(x, y, sums)

@@ -50,8 +50,7 @@ void clear(inout Sums sums) {
 void multiply_add(Place a, Place b, inout Sums sums) {
     [[dont_unroll]] for (uint k = 0; k < MATRIX_K / 8; k++) {
         [[unroll]] for (uint e = 0; e < EACH; e++) {
-            const uvec4 x = tiles[a.at + sums_row(e) * a.stride + k];
-            sums.of[e] += dot_f16(x, COLUMNS_OF_B[b.at + sums_column(e) * b.stride + k]);
+            sums.of[e] += dot_f16(tiles[a.at + sums_row(e) * a.stride + k], tiles[b.at + sums_column(e) * b.stride + k]);
         }
     }
 }

@@ -46,15 +46,16 @@ const uint ROW_SIXTEENS = A_HALVES % 8 == 0 ? STEP_HALVES / 8 : (STEP_HALVES + 7
 
 #ifdef NARROW
 
-// Weights of a row in a tile.
-const uint TILE_LENGTH = 64;
-
 // Distance of rows: an odd number of groups of 16 bytes, which puts eight adjacent rows on different banks. Shared memory, in
-// such groups: for each subgroup a step, then a tile in F16.
+// such groups: for each subgroup a step, or sums of 16 rows in its place; emulated units also have their matrices there.
 const uint ROW_PITCH = ROW_SIXTEENS | 1;
-const uint TILE_STRIDE = TILE_LENGTH / 8 + 1;
 const uint STAGE_AT = 0;
-const uint STAGE_PITCH = ROWS * (ROW_PITCH + TILE_STRIDE);
+const uint OF_STEP = ROWS * ROW_PITCH;
+#ifdef EMULATED
+const uint STAGE_PITCH = OF_STEP + ROWS * 2 + COLUMNS * 4;
+#else
+const uint STAGE_PITCH = OF_STEP > COLUMNS * 4 ? OF_STEP : COLUMNS * 4;
+#endif
 const uint SIXTEENS = SUBGROUPS * STAGE_PITCH;
 
 #else

@@ -4,19 +4,25 @@
 //
 // A tile is 16 rows (with a GLU eight of each matrix) times all columns. SPLIT subgroups, a team, share it: each of them takes
 // every SPLIT-th step of the rows. Steps of weights pass through shared memory as stored, as in mat_vec_staged.glsl: the next
-// one, also that of the next rows, is in flight while one is multiplied. Of a step, 64 weights of each row at a time are decoded to
-// F16, with factors, in a tile in shared memory, which the units multiply by the columns. Stages and tiles belong to a subgroup,
-// so subgroups wait for each other only when their sums are added.
+// one, also that of the next rows, is in flight while one is multiplied. A stage belongs to a subgroup, so subgroups wait for
+// each other only when their sums are added.
 //
-// Columns were rounded to F16 by mul_mat_round.comp, which also computes the norm, and are read from memory (the first-level
-// cache) where they are needed: matrices of 16 elements of a column, then the next columns. Of each four elements the two in the
-// middle are exchanged, in columns and tiles: two bytes with one between them become a pair of F16 by one instruction.
+// Weights are decoded to F16, with factors, in the registers of matrices, and columns are loaded there: nothing else passes
+// through shared memory. So the kernel knows which lane has which elements of a matrix: lane l has those of rows l / 4 and
+// l / 4 + 8 of the weights, and of column l / 4, each four of the 16 along k. Which four of a row does not matter as long as
+// weights and columns agree, so they are adjacent: lane l decodes piece l % 4 of the rows, whose head is read once, and a
+// product takes a quad of it. Columns were rounded to F16 by mul_mat_round.comp, with the norm, and stored in this order: a
+// subgroup loads 512 adjacent bytes at a time. Of each four elements the two in the middle are exchanged: two bytes with one
+// between them become a pair of F16 by one instruction.
+//
+// A driver's own loads of matrices from memory read 16 bits at a time on an H200: with them, and the weights in shared memory,
+// 16 columns took twice as long.
 //
 // The grid's x and y are as in mul_mat_vec.comp, z is the matrix of a batch. A work-group has SUBGROUPS subgroups.
-// Specialisation: work-group size, COLUMNS (a multiple of MATRIX_N), EVEN (rows start with whole words), SUBGROUPS, SPLIT,
-// PASSES (tiles that a team computes in sequence), MATRIX_M, MATRIX_N, MATRIX_K (a shape that the device has: 16, 8 or 16, 16).
+// Specialisation: work-group size, COLUMNS (a multiple of 8), EVEN (rows start with whole words), SUBGROUPS, SPLIT, PASSES
+// (tiles that a team computes in sequence). Matrices are 16 x 8 x 16.
 // Variants: type of the weights; matrix; emulated, in which invocations compute what the matrix units would.
-// Shared memory: for each subgroup a step of 16 rows and a tile, 4.5 to 6 KiB.
+// Shared memory: for each subgroup a step of 16 rows, 2.3 to 3.8 KiB, or its sums.
 
 #include "common.glsl"
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
@@ -27,9 +33,10 @@ layout(constant_id = 2) const uint EVEN = 0;
 layout(constant_id = 3) const uint SUBGROUPS = 4;
 layout(constant_id = 4) const uint SPLIT = 4;
 layout(constant_id = 5) const uint PASSES = 1;
-layout(constant_id = 6) const uint MATRIX_M = 16;
-layout(constant_id = 7) const uint MATRIX_N = 16;
-layout(constant_id = 8) const uint MATRIX_K = 16;
+
+const uint MATRIX_M = 16;
+const uint MATRIX_N = 8;
+const uint MATRIX_K = 16;
 
 #define EVEN_ROWS (EVEN != 0)
 #define NARROW
@@ -51,7 +58,6 @@ uint team() {
 #include "stage_loads.glsl"
 
 #define tiles words4
-#define COLUMNS_OF_B rounded
 #include "matrix.glsl"
 
 #ifdef EMULATED
@@ -60,30 +66,21 @@ uint team() {
 #define FLAT [[unroll]]
 #endif
 
-// A turn takes two pieces of each row: one or two tiles of some of their groups. Turns of a step; tiles of a turn; groups of a
-// piece in a tile; weights of a group; matrices along a tile; matrices of columns.
-const uint TURNS = STEP / (2 * PIECE);
-const uint TILES = 2 * PIECE / TILE_LENGTH;
-const uint TILE_GROUPS = GROUPS / TILES;
-const uint GROUP = 4 * GROUP_QUADS;
-const uint ALONG = TILE_LENGTH / 16;
+// A turn takes four pieces of each row, one for each lane of those that share a row. Turns of a step; matrices of columns.
+const uint TURNS = STEP / (4 * PIECE);
 const uint SUMS = COLUMNS / MATRIX_N;
 
-// Pieces that an invocation decodes in a turn.
-const uint MINE = LANES < 2 * ROWS ? 2 * ROWS / LANES : 1;
+// Lanes of a matrix, and how many of them an invocation is.
+const uint MATRIX_LANES = 32;
+const uint MINE = LANES < MATRIX_LANES ? MATRIX_LANES / LANES : 1;
 
-// One of the two pieces of a turn. Where a piece is a block, they are half a step apart, which puts them on different banks.
-uint piece_of_turn(uint turn, uint which) {
-    return A_BLOCK == 32 ? which * TURNS + turn : 2 * turn + which;
+uint lane_of(uint n) {
+    return (n * LANES + gl_SubgroupInvocationID) % MATRIX_LANES;
 }
 
-// First group of 16 bytes of this subgroup's step, and of its tile.
+// First group of 16 bytes of this subgroup's stage.
 uint stage_at() {
     return STAGE_AT + gl_SubgroupID * STAGE_PITCH;
-}
-
-uint tile_at() {
-    return stage_at() + ROWS * ROW_PITCH;
 }
 
 uint start_of_row(Rows rows, uint r) {
@@ -120,70 +117,129 @@ uint f16_pair(uint q, uint odd, float16_t by, float16_t low) {
 #endif
 }
 
-// Reads this invocation's pieces of a turn of the step at element `at`: of row lane % ROWS.
-void read_pieces(Rows rows, uint at, uint turn, out Piece w[MINE]) {
-    const uint left = (LENGTH - at) / PIECE;
-    FLAT for (uint n = 0; n < MINE; n++) {
-        const uint lane = (n * LANES + gl_SubgroupInvocationID) % (2 * ROWS);
-        const uint r = lane % ROWS;
-        // After the end of a row columns are zeros; weights are the last ones again, which are numbers.
-        const uint i = min(piece_of_turn(turn, lane / ROWS), left - 1);
+// The pieces of a lane, those of its two rows, with the factors of all groups.
+struct Pieces {
+    Piece w[2];
+    vec2 whole[2];
+};
+
+// Reads the pieces of lane `lane` for turn `turn` of the step at element `at`.
+Pieces read_pieces(Rows rows, uint lane, uint at, uint turn) {
+    // After the end of a row columns are zeros; weights are the last ones again, which are numbers.
+    const uint i = min(4 * turn + lane % 4, (LENGTH - at) / PIECE - 1);
+    Pieces both;
+    [[unroll]] for (uint e = 0; e < 2; e++) {
+        const uint r = lane / 4 + 8 * e;
         const uint begin = A_HALVES % 8 == 0 ? 0 : (start_of_row(rows, r) + at / A_BLOCK) * A_HALVES % 8;
-        w[n] = load_piece((stage_at() + place_of(r)) * 8 + begin, i);
+        both.w[e] = load_piece((stage_at() + place_of(r)) * 8 + begin, i);
+        both.whole[e] = of_piece(both.w[e]);
     }
+    return both;
 }
 
-// Decodes the groups of tile `tile` of a turn.
-void decode(Piece w[MINE], uint tile) {
-    FLAT for (uint n = 0; n < MINE; n++) {
-        const uint lane = (n * LANES + gl_SubgroupInvocationID) % (2 * ROWS);
-        const vec2 whole = of_piece(w[n]);
-        const uint to = tile_at() + lane % ROWS * TILE_STRIDE + lane / ROWS * (TILE_LENGTH / 16);
-        [[unroll]] for (uint k = 0; k < TILE_GROUPS; k++) {
-            const uint g = tile * TILE_GROUPS + k;
-            const float16_t by = float16_t(whole.x * factor(w[n], g));
+// A lane's part of a matrix of weights: quad s of its pieces, two pairs of each row.
+uvec4 decoded(Pieces both, uint s) {
+    uvec4 four;
+    [[unroll]] for (uint e = 0; e < 2; e++) {
+        const Piece w = both.w[e];
+        const uint g = s / GROUP_QUADS, q = bytes(w, g, s % GROUP_QUADS);
+        const float16_t by = float16_t(both.whole[e].x * factor(w, g));
 #ifdef HAS_MINIMUM
-            const float16_t low = float16_t(whole.y * minimum(w[n], g));
+        const float16_t low = float16_t(both.whole[e].y * minimum(w, g));
 #else
-            const float16_t low = float16_t(0.0);
+        const float16_t low = float16_t(0.0);
 #endif
-            [[unroll]] for (uint j = 0; j < GROUP_QUADS; j += 2) {
-                uvec4 eight;
-                [[unroll]] for (uint e = 0; e < 4; e++) {
-                    eight[e] = f16_pair(bytes(w[n], g, j + e / 2), e % 2, by, low);
-                }
-                words4[to + k * (GROUP / 8) + j / 2] = eight;
-            }
-        }
+        four[2 * e] = f16_pair(q, 0, by, low);
+        four[2 * e + 1] = f16_pair(q, 1, by, low);
     }
+    return four;
 }
+
+#ifdef EMULATED
+
+// The matrices in shared memory: 16 rows of weights, then columns.
+uint matrices_at() {
+    return stage_at() + OF_STEP;
+}
+
+// Words l % 4 and l % 4 + 4 of a row.
+void put_words(uint row, uint lane, uint first, uint second) {
+    words[(matrices_at() + row * 2) * 4 + lane % 4] = first;
+    words[(matrices_at() + row * 2) * 4 + lane % 4 + 4] = second;
+}
+
+#define PUT_A(m, lane, four)                                                                                           \
+    {                                                                                                                  \
+        put_words(lane / 4, lane, four.x, four.y);                                                                     \
+        put_words(lane / 4 + 8, lane, four.z, four.w);                                                                 \
+        m = Place(matrices_at(), 2);                                                                                   \
+    }
+#define PUT_B(m, lane, j, two)                                                                                         \
+    {                                                                                                                  \
+        put_words(ROWS + 8 * j + lane / 4, lane, two.x, two.y);                                                        \
+        m = Place(matrices_at() + (ROWS + 8 * j) * 2, 2);                                                              \
+    }
+#define PUT_ALL subgroupBarrier();
+
+#else
+
+#define PUT_PAIR(m, i, pair)                                                                                           \
+    {                                                                                                                  \
+        const f16vec2 v = unpackFloat2x16(pair);                                                                       \
+        m[2 * i] = v.x;                                                                                                \
+        m[2 * i + 1] = v.y;                                                                                            \
+    }
+// Elements of a lane are in the order of rows: the four of row l / 4 come first.
+#define PUT_A(m, lane, four)                                                                                           \
+    PUT_PAIR(m, 0, four.x)                                                                                             \
+    PUT_PAIR(m, 1, four.y)                                                                                             \
+    PUT_PAIR(m, 2, four.z)                                                                                             \
+    PUT_PAIR(m, 3, four.w)
+#define PUT_B(m, lane, j, two)                                                                                         \
+    PUT_PAIR(m, 0, two.x)                                                                                              \
+    PUT_PAIR(m, 1, two.y)
+#define PUT_ALL
+
+#endif
 
 MATRIX_SUMS sums[SUMS];
 
-// First group of 16 bytes of the columns' matrix that belongs to matrix i along a tile.
-uint columns_at(uint at, uint turn, uint tile, uint i) {
-    const uint group = i * 16 / GROUP, which = group / TILE_GROUPS;
-    const uint in_step = quad_at(piece_of_turn(turn, which), tile * TILE_GROUPS + group % TILE_GROUPS, i * 16 % GROUP / 4);
-    return (gl_WorkGroupID.z * ((LENGTH + 255) / 256 * 16) + (at + in_step) / 16) * (2 * COLUMNS);
+// Place of a lane's first group of 16 bytes of the columns, two quads of each, for turn `turn` of the step at element `at`.
+uint columns_at(uint at, uint turn) {
+    const uint first = (gl_WorkGroupID.z * ((LENGTH + 255) / 256 * 256) + at) / 8 + turn * (PIECE / 2);
+    return first * COLUMNS;
 }
 
 void multiply_step(Rows rows, uint at) {
     FLAT for (uint turn = 0; turn < TURNS; turn++) {
-        Piece w[MINE];
-        read_pieces(rows, at, turn, w);
-        FLAT for (uint tile = 0; tile < TILES; tile++) {
-            decode(w, tile);
-            subgroupBarrier();
-            FLAT for (uint i = 0; i < ALONG; i++) {
-                MATRIX_A x;
-                LOAD_A(x, tile_at() + 2 * i, TILE_STRIDE);
+        Pieces w[MINE];
+        FLAT for (uint n = 0; n < MINE; n++) {
+            w[n] = read_pieces(rows, lane_of(n), at, turn);
+        }
+        FLAT for (uint two = 0; two < PIECE / 8; two++) {
+            uvec4 b[MINE * SUMS];
+            FLAT for (uint n = 0; n < MINE; n++) {
                 FLAT for (uint j = 0; j < SUMS; j++) {
-                    MATRIX_B y;
-                    LOAD_B(y, columns_at(at, turn, tile, i) + j * (2 * MATRIX_N), 2);
-                    MULTIPLY_ADD(x, y, sums[j]);
+                    b[n * SUMS + j] = rounded[columns_at(at, turn) + (two * SUMS + j) * MATRIX_LANES + lane_of(n)];
                 }
             }
-            subgroupBarrier();
+            FLAT for (uint h = 0; h < 2; h++) {
+                MATRIX_A x;
+                MATRIX_B y[SUMS];
+                FLAT for (uint n = 0; n < MINE; n++) {
+                    const uvec4 four = decoded(w[n], 2 * two + h);
+                    PUT_A(x, lane_of(n), four)
+                    FLAT for (uint j = 0; j < SUMS; j++) {
+                        const uvec2 part = h == 0 ? b[n * SUMS + j].xy : b[n * SUMS + j].zw;
+                        PUT_B(y[j], lane_of(n), j, part)
+                    }
+                }
+                PUT_ALL
+                FLAT for (uint j = 0; j < SUMS; j++) {
+                    MULTIPLY_ADD(x, y[j], sums[j]);
+                }
+                PUT_ALL
+            }
         }
     }
 }
@@ -210,7 +266,7 @@ void store_results(Rows rows) {
             both[0] += floats[at + s * (STAGE_PITCH * 4)];
             both[1] += floats[at + s * (STAGE_PITCH * 4) + USES - 1];
         }
-        const uint factors_at = p.ne2 * ((LENGTH + 255) / 256 * 16) * (8 * COLUMNS);
+        const uint factors_at = p.ne2 * ((LENGTH + 255) / 256 * 128) * COLUMNS;
         const float by = factors[factors_at + gl_WorkGroupID.z * p.n + column];
         both[0] *= by;
         both[1] *= by;
@@ -248,6 +304,7 @@ void main() {
             }
             subgroupBarrier();
             multiply_step(now, at);
+            subgroupBarrier();
         }
         store_results(now);
     }

@@ -7,8 +7,8 @@
 // are 2^28 times smaller (2^16 with 12 powers less) still have all bits. Infinities and NaNs are preserved. Each invocation
 // takes groups of eight adjacent elements; after the end of the column are zeros up to a multiple of 128, or 256 with NARROW.
 //
-// Specialisation: work-group size, ALIGNED (columns allow loads of 16 bytes), SMALLER; with NARROW COLUMNS (room for as many in
-// each matrix of 16 elements of all columns), HAS_NORM.
+// Specialisation: work-group size, ALIGNED (columns allow loads of 16 bytes), SMALLER; with NARROW COLUMNS (there is room for as
+// many), NORM, SPAN (elements of a lane's piece), RUNS (1 if a piece is four runs of 16 elements, 32 apart).
 // Variants: lds and subgroup, the way in which the maximum is found; narrow. Shared memory: reduce.glsl.
 
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
@@ -22,12 +22,18 @@ layout(constant_id = 2) const uint SMALLER = 0;
 #include "products_params.glsl"
 layout(constant_id = 3) const uint COLUMNS = 8;
 layout(constant_id = 4) const uint NORM = 0;
+layout(constant_id = 5) const uint SPAN = 32;
+layout(constant_id = 6) const uint RUNS = 0;
 const bool HAS_NORM = NORM != 0;
 #define PADDED 256
 #define OUTPUT 2
 layout(set = 0, binding = 1, std430) readonly buffer W { float norm_weight[]; };
+layout(set = 0, binding = 1, std430) readonly buffer W4 { vec4 norm_weight4[]; };
+// Groups of eight elements whose loads are in flight together: all of a column of up to 16384 elements.
+const uint TOGETHER = 4;
 #else
 #include "mul_mat_params.glsl"
+const uint TOGETHER = 1;
 #define PADDED 128
 #define OUTPUT 1
 #endif
@@ -53,6 +59,9 @@ vec4 load(uint at, uint k) {
 
 // The weights of the norm for four adjacent elements from k on.
 vec4 load_norm(uint k) {
+    if (ALIGNED != 0 && k + 4 <= p.k) {
+        return norm_weight4[(p.offw + k) / 4];
+    }
     vec4 v;
     [[unroll]] for (uint l = 0; l < 4; l++) {
         v[l] = norm_weight[p.offw + min(k + l, p.k - 1)];
@@ -68,6 +77,15 @@ vec4 read(uint at, uint k, inout float squares) {
     }
     squares += dot(v, v);
     return v * load_norm(k);
+}
+
+// Place of eight elements from k on of a column, in groups of 16 bytes: the order of mul_mat_narrow.comp.
+uint place_of(uint batch, uint k, uint column) {
+    const uint unit = k / (4 * SPAN);
+    const uint lane = RUNS == 0 ? k / SPAN % 4 : k / 128 % 2 * 2 + k % 32 / 16;
+    const uint two = RUNS == 0 ? k % SPAN / 8 : k % 128 / 32 * 2 + k % 16 / 8;
+    const uint before = (batch * ((p.k + PADDED - 1) / PADDED * PADDED) + unit * (4 * SPAN)) / 8 * COLUMNS;
+    return before + (two * (COLUMNS / 8) + column / 8) * 32 + column % 8 * 4 + lane;
 }
 
 // Inverse of the root of the mean square.
@@ -102,26 +120,41 @@ void main() {
     const uint pitch = (p.k + PADDED - 1) / PADDED * (PADDED / 8);
 
     float most = 0.0, squares = 0.0;
-    for (uint k = 8 * gl_LocalInvocationIndex; k < p.k; k += 8 * gl_WorkGroupSize.x) {
-        const vec4 lo = read(at, k, squares), hi = read(at, k + 4, squares);
-        most = larger(larger(most, lo), hi);
+    const uint each = TOGETHER * gl_WorkGroupSize.x;
+    for (uint first = gl_LocalInvocationIndex; 8 * first < p.k; first += each) {
+        vec4 v[2 * TOGETHER];
+        [[unroll]] for (uint j = 0; j < 2 * TOGETHER; j++) {
+            v[j] = read(at, 8 * (first + j / 2 * gl_WorkGroupSize.x) + 4 * (j % 2), squares);
+        }
+        [[unroll]] for (uint j = 0; j < 2 * TOGETHER; j++) {
+            most = larger(most, v[j]);
+        }
     }
     const float norm = norm_of(squares);
     // Exponents, and that of the factor's inverse: 127 + 14 + 127.
     const uint exponent = min(268 - (floatBitsToUint(workgroup_max(most) * norm) >> 23), 253) - SMALLER;
     const float factor = uintBitsToFloat(exponent << 23) * norm;
-    for (uint i = gl_LocalInvocationIndex; i < pitch; i += gl_WorkGroupSize.x) {
-        const vec4 lo = read(at, 8 * i, squares) * factor, hi = read(at, 8 * i + 4, squares) * factor;
+    for (uint first = gl_LocalInvocationIndex; first < pitch; first += each) {
+        vec4 v[2 * TOGETHER];
+        [[unroll]] for (uint j = 0; j < 2 * TOGETHER; j++) {
+            v[j] = read(at, 8 * (first + j / 2 * gl_WorkGroupSize.x) + 4 * (j % 2), squares) * factor;
+        }
+        [[unroll]] for (uint j = 0; j < TOGETHER; j++) {
+            const uint i = first + j * gl_WorkGroupSize.x;
+            if (TOGETHER > 1 && i >= pitch) {
+                break;
+            }
+            const vec4 lo = v[2 * j], hi = v[2 * j + 1];
 #ifdef NARROW
-        const uint to = (i2 * (pitch / 2) + i / 2) * (2 * COLUMNS) + gl_WorkGroupID.x * 2 + i % 2;
-        rounded[to] = uvec4(
-            packFloat2x16(f16vec2(lo.xz)), packFloat2x16(f16vec2(lo.yw)),
-            packFloat2x16(f16vec2(hi.xz)), packFloat2x16(f16vec2(hi.yw)));
+            rounded[place_of(i2, 8 * i, gl_WorkGroupID.x)] = uvec4(
+                packFloat2x16(f16vec2(lo.xz)), packFloat2x16(f16vec2(lo.yw)),
+                packFloat2x16(f16vec2(hi.xz)), packFloat2x16(f16vec2(hi.yw)));
 #else
-        rounded[column * pitch + i] = uvec4(
-            packFloat2x16(f16vec2(lo.xy)), packFloat2x16(f16vec2(lo.zw)),
-            packFloat2x16(f16vec2(hi.xy)), packFloat2x16(f16vec2(hi.zw)));
+            rounded[column * pitch + i] = uvec4(
+                packFloat2x16(f16vec2(lo.xy)), packFloat2x16(f16vec2(lo.zw)),
+                packFloat2x16(f16vec2(hi.xy)), packFloat2x16(f16vec2(hi.zw)));
 #endif
+        }
     }
     if (gl_LocalInvocationIndex == 0) {
 #ifdef NARROW
