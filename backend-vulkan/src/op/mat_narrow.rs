@@ -226,3 +226,90 @@ pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
     }
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::{ArchClass, Caps, MatrixShape, MatrixTypes, SubgroupOps};
+    use crate::route::Route;
+    use shaders::ShaderId;
+
+    fn profile(arch: ArchClass, shared_bytes: u32, shapes: &[u32]) -> Profile {
+        let shape = |&n: &u32| MatrixShape { m: 16, n, k: 16, types: MatrixTypes::F16F32 };
+        Profile::new(Caps {
+            subgroup_min: 32,
+            subgroup_max: 32,
+            subgroup_default: 32,
+            subgroup: SubgroupOps { arithmetic: true, shuffle: true, ballot: true },
+            shared_views: true,
+            fp16: true,
+            shared_bytes,
+            matrices: shapes.iter().map(shape).collect(),
+            compute_units: Some(132),
+            ..Caps::imagined(arch, 16)
+        })
+    }
+
+    #[test]
+    fn few_columns_use_matrix_units_that_have_the_shape() {
+        let card = profile(ArchClass::Nvidia, 48 << 10, &[16, 8]);
+        let taken = |profile: &Profile, precision, n| takes(profile, precision, DType::Q4_K, n);
+        let counts = [1, 2, 16, 64, 65].map(|n| taken(&card, Precision::Fast, n));
+        assert_eq!(counts, [false, true, true, true, false]);
+        assert!(!taken(&card, Precision::Exact, 8));
+        assert!(
+            !takes(&card, Precision::Fast, DType::F16, 8) && !takes(&card, Precision::Fast, DType::IQ4_XS, 8)
+        );
+        for other in [
+            profile(ArchClass::Nvidia, 48 << 10, &[16]),
+            profile(ArchClass::AmdRdna3, 64 << 10, &[16, 8]),
+            Profile { routes: card.routes.without(Route::MatrixColumns), ..card.clone() },
+        ] {
+            assert!(!taken(&other, Precision::Fast, 8), "{other:?}");
+        }
+    }
+
+    /// Checks that the module's own size is the computed one, and that smaller devices get fewer subgroups.
+    #[test]
+    fn shared_memory_is_what_was_counted() {
+        let mut kernels = 0;
+        for (shared_bytes, emulated) in [(48 << 10, false), (16 << 10, false), (32 << 10, true)] {
+            let mut profile = profile(ArchClass::Nvidia, shared_bytes, &[16, 8]);
+            profile.caps.emulated_matrices = emulated;
+            for (weights, n) in WEIGHTS.iter().flat_map(|weights| COLUMNS.map(|n| (weights, n))) {
+                let Some(kernel) = Kernel::of(&profile, Precision::Fast, weights.dtype, n) else { continue };
+                kernels += 1;
+                let split = Split { split: 1, passes: 1, groups: 1 };
+                let spec = kernel.pipeline(&split, true, 0, 1);
+                let shader = ShaderId::find(spec.shader, spec.variant).unwrap();
+                let constants: Vec<(u32, u32)> = (0..).zip(spec.specialization).collect();
+                let interface = shaders::reflect::reflect(shader.words().unwrap()).unwrap();
+                let bytes = interface.shared_bytes(&constants).unwrap();
+                assert_eq!(bytes, u64::from(kernel.tuning.subgroups * kernel.shared_bytes()), "{kernel:?}");
+                assert!(bytes <= shared_bytes.into(), "{kernel:?}");
+            }
+        }
+        assert!(kernels > 100, "{kernels}");
+    }
+
+    #[test]
+    fn tiles_are_dealt_out() {
+        let profile = profile(ArchClass::Nvidia, 48 << 10, &[16, 8]);
+        let of = |k, m: [u32; 3], ne2, parts| {
+            let kernel = Kernel::of(&profile, Precision::Fast, DType::Q4_K, 8).unwrap();
+            let rows = [0, if parts == ProductsParams::GLU { m[0] } else { m.iter().sum() }];
+            let p = ProductsParams { k, n: 8, m, rows, ne2, r2: 1, parts, ..ProductsParams::default() };
+            let Split { split, passes, groups } = kernel.split(&profile, &p);
+            (split, passes, groups)
+        };
+        // All subgroups share a tile if there are few; each matrix starts with a work-group of its own.
+        assert_eq!(of(4096, [4096, 0, 0], 1, 0), (8, 1, 256));
+        assert_eq!(of(4096, [4096, 1024, 1024], 1, 0), (4, 1, 192));
+        assert_eq!(of(4096, [14336, 14336, 0], 1, ProductsParams::GLU), (1, 1, 224));
+        assert_eq!(of(14336, [4096, 0, 0], 1, 0), (8, 1, 256));
+        assert_eq!(of(4096, [128256, 0, 0], 1, 0), (1, 4, 251));
+        // No more subgroups than steps.
+        assert_eq!(of(256, [64, 0, 0], 1, 0), (1, 1, 1));
+        assert_eq!(of(4096, [64, 0, 0], 32, 0), (8, 1, 4));
+    }
+}
