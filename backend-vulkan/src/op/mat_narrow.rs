@@ -1,8 +1,8 @@
 //! Products with few columns on matrix units (`mul_mat_narrow.comp`): the weights are read and decoded once for all columns.
 
 use super::grid::cover;
-use super::products::{MATRICES, even};
-use super::weights::{WEIGHTS, Weights, aligned};
+use super::vec_shape::MATRICES;
+use super::weights::{WEIGHTS, Weights, aligned, even};
 use super::{Context, Dispatch, Operand, Refusal};
 use crate::device::profile::Profile;
 use crate::device::tuning::{Fragment, Narrow};

@@ -2,8 +2,8 @@
 //! before and after them.
 
 use super::grid::cover;
-use super::vec_shape::{Shape, VecSpec};
-use super::weights::{WEIGHTS, Weights, aligned};
+use super::vec_shape::{MATRICES, Shape, VecSpec};
+use super::weights::{WEIGHTS, Weights, aligned, even};
 use super::{Context, Dispatch, Operand, Refusal, mat_narrow, staged};
 use crate::device::profile::Profile;
 use crate::device::tuning::MatVec;
@@ -17,9 +17,6 @@ use ggml_core::{DType, TensorId};
 
 /// Column counts for which the matrix-vector kernel is compiled.
 const COLUMNS: [u32; 4] = [1, 2, 4, 8];
-
-/// Number of matrices that the kernel binds.
-pub(super) const MATRICES: usize = 3;
 
 /// Returns true if products with quantised weights round their activations to 8 bits.
 pub(super) fn rounds(profile: &Profile, precision: Precision, dtype: DType) -> bool {
@@ -88,12 +85,6 @@ pub(super) fn vec_spec(profile: &Profile, shape: &Shape<'_>) -> VecSpec {
         passes: 1,
         subgroup: required.filter(|_| variant != "lds"),
     }
-}
-
-/// Returns true if the offsets and strides in blocks make each row begin at a whole word, for types whose
-/// blocks may begin at a half-word.
-pub(super) fn even(dtype: DType, offsets: &[u32], strides: &[u32]) -> bool {
-    dtype.block_bytes() % 4 != 2 || offsets.iter().chain(strides).all(|n| n.is_multiple_of(2))
 }
 
 /// Returns the group that consists of a single MUL_MAT.

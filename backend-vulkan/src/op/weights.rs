@@ -142,6 +142,12 @@ pub(super) fn aligned(dtype: DType, a: (u32, &[u32]), b: (u32, &[u32])) -> bool 
     wide && multiple(4, b)
 }
 
+/// Returns true if the offsets and strides in blocks make each row begin at a whole word, for types whose
+/// blocks may begin at a half-word.
+pub(super) fn even(dtype: DType, offsets: &[u32], strides: &[u32]) -> bool {
+    dtype.block_bytes() % 4 != 2 || offsets.iter().chain(strides).all(|n| n.is_multiple_of(2))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
