@@ -1,5 +1,5 @@
-// Shared memory of kernels whose weights pass through it as stored (mat_vec_staged.glsl; with NARROW mul_mat_narrow.comp). Parts
-// with several views are blocks that all start where that memory does.
+// Shared memory of kernels whose weights pass through it as stored (mat_vec_staged.glsl; with NARROW mul_mat_narrow.comp).
+// Parts with several views are blocks that all start where that memory does.
 #ifndef STAGE_GLSL
 #define STAGE_GLSL
 

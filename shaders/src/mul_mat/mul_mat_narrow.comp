@@ -1,6 +1,6 @@
 #version 460
-// Products of one input with up to three matrices (products.glsl) for 2 to 64 columns, on matrix units. Every weight is read and
-// decoded once for all columns, so a step of some tokens costs little more than a step of one.
+// Products of one input with up to three matrices (products.glsl) for 2 to 64 columns, on matrix units. Every weight is read
+// and decoded once for all columns, so a step of some tokens costs little more than a step of one.
 //
 // A tile is 16 rows (with a GLU eight of each matrix) times all columns. SPLIT subgroups, a team, share it: each of them takes
 // every SPLIT-th step of the rows. Steps of weights pass through shared memory as stored, as in mat_vec_staged.glsl: the next

@@ -3,12 +3,13 @@
 // for mul_mat_narrow.comp, with the norm before the products if there is one.
 //
 // A work-group rounds one column (the grid's x: columns, y: batches), which it reads twice: for its largest magnitude, and to
-// multiply it by the power of two that brings this to 2^14 .. 2^15, or SMALLER powers less. So nothing overflows, and values that
-// are 2^28 times smaller (2^16 with 12 powers less) still have all bits. Infinities and NaNs are preserved. Each invocation
-// takes groups of eight adjacent elements; after the end of the column are zeros up to a multiple of 128, or 256 with NARROW.
+// multiply it by the power of two that brings this to 2^14 .. 2^15, or SMALLER powers less. So nothing overflows, and values
+// that are 2^28 times smaller (2^16 with 12 powers less) still have all bits. Infinities and NaNs are preserved. Each
+// invocation takes groups of eight adjacent elements; after the end of the column are zeros up to a multiple of 128, or of
+// 256 with NARROW.
 //
-// Specialisation: work-group size, ALIGNED (columns allow loads of 16 bytes), SMALLER; with NARROW COLUMNS (there is room for as
-// many), NORM, SPAN (elements of a lane's piece), RUNS (1 if a piece is four runs of 16 elements, 32 apart).
+// Specialisation: work-group size, ALIGNED (columns allow loads of 16 bytes), SMALLER; with NARROW COLUMNS (there is room for
+// as many), NORM, SPAN (elements of a lane's piece), RUNS (1 if a piece is four runs of 16 elements, 32 apart).
 // Variants: lds and subgroup, the way in which the maximum is found; narrow. Shared memory: reduce.glsl.
 
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
