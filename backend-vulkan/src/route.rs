@@ -13,6 +13,8 @@ pub enum Route {
     MatrixRows,
     /// Tiles of large products shared between work-groups.
     SharedTiles,
+    /// Products of few columns on cooperative matrices.
+    MatrixColumns,
     /// Products of many columns by dot products of bytes.
     DotTiles,
     /// Products of few columns by dot products of bytes.
@@ -31,6 +33,7 @@ impl Table for Route {
         Route::MatrixAttention,
         Route::MatrixRows,
         Route::SharedTiles,
+        Route::MatrixColumns,
         Route::DotTiles,
         Route::DotVectors,
         Route::StagedWeights,
@@ -62,6 +65,12 @@ impl Table for Route {
                 name: "vulkan.shared-tiles",
                 about: "as many work-groups as run at a time share the tiles of a large product",
                 plain: "one work-group for each tile",
+                on_top_of: Some("vulkan.matrix-products"),
+            },
+            Route::MatrixColumns => &Row {
+                name: "vulkan.matrix-columns",
+                about: "products of 2 to 64 tokens read and decode each weight once, on matrix units",
+                plain: "products of single tokens, or tiles",
                 on_top_of: Some("vulkan.matrix-products"),
             },
             Route::DotTiles => &Row {

@@ -39,13 +39,17 @@ fn backends() -> Vec<VulkanBackend> {
     all
 }
 
-/// Returns the cases of the catalogue with products of enough columns for tiles, and with attention of as
-/// many tokens.
+/// Returns the cases of the catalogue with products of enough columns for tiles or for matrix units, alone and joined with
+/// other operations, and with attention of as many tokens.
 fn cases() -> Vec<Case> {
     let extent = |case: &Case, i: usize| case.graph.as_ref().map_or(0, |graph| graph.tensor(case.node).ne[i]);
     let product = |case: &Case| case.name.starts_with("MUL_MAT") && extent(case, 1) > 2;
     let attention = |case: &Case| case.name.starts_with("FLASH_ATTN_EXT") && extent(case, 2) > 4;
-    let wanted = |case: &Case| case.group.is_none() && (product(case) || attention(case));
+    let joined = |case: &Case| case.name.starts_with("PRODUCTS") && extent(case, 1) > 2;
+    let wanted = |case: &Case| match case.group {
+        None => product(case) || attention(case),
+        Some(_) => joined(case),
+    };
     catalogue::cases().into_iter().filter(wanted).collect()
 }
 

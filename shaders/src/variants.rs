@@ -25,7 +25,8 @@ pub const SOURCES: &[Source] = &[
     Source::new("gate", "gate").axes(&[REDUCTION]),
     Source::new("glu", "glu"),
     Source::new("heads", "heads").axes(&[REDUCTION]),
-    Source::new("mul_mat", "mul_mat_round").axes(&[REDUCTION]),
+    Source::new("mul_mat", "mul_mat_narrow").axes(&[WEIGHTS, NARROW]).only(narrow_of_weights),
+    Source::new("mul_mat", "mul_mat_round").axes(&[REDUCTION, ORDERS]),
     Source::new("mul_mat", "mul_mat_round_int8"),
     Source::new("mul_mat", "mul_mat_tile").axes(&[WEIGHTS, TILES]).only(tiles_of_weights),
     Source::new("mul_mat", "mul_mat_vec").axes(&[WEIGHTS, VECTORS_OR_STAGED]).only(vectors_of_weights),
@@ -69,6 +70,9 @@ const VECTORS_OR_STAGED: Axis = &[
     VECTORS[2],
     Choice::new("staged", &[("USE_SUBGROUP", "1"), ("INT8", "1"), ("STAGED", "1")]),
 ];
+
+/// Order of the rounded activations: by columns, or matrices of all columns.
+const ORDERS: Axis = &[Choice::NONE, Choice::new("narrow", &[("NARROW", "1")])];
 
 /// Types common to weights and to the rows of GET_ROWS.
 const STORED: [Choice; 27] = [
@@ -133,6 +137,13 @@ const TILES: Axis = &[
     Choice::new("packed", &[("INT8", "1"), ("TILE_PACKED", "1")]),
 ];
 
+/// Products with few columns: matrix units, and emulated matrix units.
+const NARROW: Axis = &[
+    // See TILES.
+    Choice::new("matrix", &[("TILE_F16", "1"), ("MATRIX", "1")]).optimize(Optimize::Off),
+    Choice::new("emulated", &[("TILE_F16", "1"), ("MATRIX", "1"), ("EMULATED", "1")]),
+];
+
 /// Returns true for the combinations of weight type and fragment that exist. Chains of sums in F16 are for
 /// types of few bits, which are small, except NVFP4, which has an additional factor for the whole matrix.
 /// Matrix units: not for F32 and BF16, which F16 cannot hold, and not for types of few bits. Emulation is for
@@ -153,9 +164,15 @@ fn int8_is_for_quantised_weights(names: &[&str]) -> bool {
     names[1] != "int8" || !["f32", "f16", "bf16"].contains(&names[0])
 }
 
+/// Types whose weights can pass through workgroup-shared memory as stored.
+const STAGED: [&str; 8] = ["q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k"];
+
 fn vectors_of_weights(names: &[&str]) -> bool {
-    let staged = ["q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k"];
-    int8_is_for_quantised_weights(names) && (names[1] != "staged" || staged.contains(&names[0]))
+    int8_is_for_quantised_weights(names) && (names[1] != "staged" || STAGED.contains(&names[0]))
+}
+
+fn narrow_of_weights(names: &[&str]) -> bool {
+    STAGED.contains(&names[0]) && (names[1] != "emulated" || ["q8_0", "q4_k", "q6_k"].contains(&names[0]))
 }
 
 /// Types of keys and values.

@@ -25,3 +25,16 @@ pub struct Staged {
     /// Work-groups per compute unit. They compute all rows; further rows are computed one after the other.
     pub of_unit: u32,
 }
+
+/// A kernel for products of few columns on matrix units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Narrow {
+    /// Subgroups of a work-group.
+    pub subgroups: u32,
+    /// Work-groups per compute unit. They compute all rows; further rows are computed one after the other.
+    pub of_unit: u32,
+    /// Fewest columns.
+    pub from: u32,
+    /// Most columns, at most 64.
+    pub most: u32,
+}

@@ -2,7 +2,7 @@
 
 use super::candidates::CANDIDATES;
 use super::tiles::{Fragment, Streamed, Tiles};
-use super::tuning::{SMALL_STREAMED, Tuning};
+use super::tuning::{EMULATED_NARROW, Narrow, SMALL_STREAMED, Tuning};
 use crate::arch::{ArchClass, Caps, MatrixShape, MatrixTypes};
 use crate::route::Route;
 use ggml_core::DType;
@@ -65,6 +65,12 @@ impl Profile {
             }
             true => Some(usual),
         }
+    }
+
+    /// Returns the kernel for few columns on matrix units, if the device uses it.
+    pub(crate) fn narrow(&self) -> Option<Narrow> {
+        let of_class = if self.caps.emulated_matrices { Some(EMULATED_NARROW) } else { self.tuning.narrow };
+        of_class.filter(|_| self.uses(Route::MatrixColumns))
     }
 
     /// Returns the subgroup size for matrices: 32 where the size can be chosen, because RDNA's units use 32.
@@ -185,6 +191,10 @@ pub(super) fn lacks(profile: &Profile, route: Route) -> Option<&'static str> {
             Some("no shared tile was measured for devices of its class")
         }
         Route::SharedTiles => units(profile),
+        Route::MatrixColumns if tuning.narrow.is_none() && !profile.caps.emulated_matrices => {
+            Some("the kernel was not measured on its class")
+        }
+        Route::MatrixColumns => units(profile).or_else(|| stages(profile)).or_else(|| fragments(profile)),
         Route::DotTiles if tuning.int8_tiles.is_empty() => Some("other tiles are as fast on its class"),
         Route::DotTiles => bytes,
         Route::DotVectors if !subgroup.arithmetic => Some("subgroup arithmetic is missing or wrong"),
@@ -210,10 +220,29 @@ fn units(profile: &Profile) -> Option<&'static str> {
 fn staged(profile: &Profile, tuning: &Tuning) -> Option<&'static str> {
     match () {
         _ if tuning.mat_vec_staged.is_none() => Some("its class has too few registers for it"),
+        _ => stages(profile),
+    }
+}
+
+fn stages(profile: &Profile) -> Option<&'static str> {
+    match () {
         _ if !profile.caps.shared_views => Some("workgroup-shared memory has one view"),
         _ if profile.caps.subgroup_min != profile.caps.subgroup_max => {
             Some("the size of its subgroups is not fixed")
         }
+        _ => None,
+    }
+}
+
+/// Returns what is missing for matrices whose elements kernels put in their places.
+fn fragments(profile: &Profile) -> Option<&'static str> {
+    let shape = MatrixShape { m: 16, n: 8, k: 16, types: MatrixTypes::F16F32 };
+    match () {
+        _ if profile.caps.emulated_matrices => None,
+        _ if !profile.caps.matrices.contains(&shape) => {
+            Some("the device has no cooperative matrices of 16 x 8 x 16")
+        }
+        _ if profile.matrix_lanes() != Some(32) => Some("its subgroups do not have 32 lanes"),
         _ => None,
     }
 }

@@ -65,7 +65,8 @@ impl Choice {
     /// Returns the profile of a device, and the use of each route and of each candidate.
     pub(crate) fn decide(&self, caps: Caps) -> (Profile, [Vec<RouteUse>; 2]) {
         let all = Profile::new(caps);
-        let units = |route| matches!(route, Route::MatrixProducts | Route::MatrixAttention);
+        let units =
+            |route| matches!(route, Route::MatrixProducts | Route::MatrixAttention | Route::MatrixColumns);
         let able = |route| match lacks(&all, route) {
             // They were not asked for.
             Some(NO_SHAPES) if self.may_have_matrices && all.caps.matrices.is_empty() => {

@@ -4,7 +4,7 @@
 //! two wavefronts on a SIMD, too few to hide memory latency, so tiles are chosen to use at most 84 registers
 //! and matrix-vector kernels at most 64.
 
-pub use super::mat_vec::{MatVec, Staged};
+pub use super::mat_vec::{MatVec, Narrow, Staged};
 pub use super::tiles::{Fragment, Streamed, Tiles, Warptile};
 use crate::arch::ArchClass;
 
@@ -55,6 +55,8 @@ pub struct Tuning {
     /// A matrix-vector kernel that also reads weights through workgroup-shared memory, for one column of long
     /// rows, on devices with enough registers for steps in flight.
     pub mat_vec_staged: Option<Staged>,
+    /// A kernel for few columns on matrix units; `None` where it was not measured.
+    pub narrow: Option<Narrow>,
     /// True if products of few columns with weights of Q8_0 are computed in F32 although the device has integer dot products:
     /// they unpack little, so rounding gains least there.
     pub q8_0_floats: bool,
@@ -186,6 +188,9 @@ const NVIDIA_STREAMED: Streamed = Streamed { tile: matrix_tile(128, 128, 64, 64,
 pub(super) const SMALL_STREAMED: Streamed =
     Streamed { tile: matrix_tile(64, 64, 32, 32, 1), groups: 5, least: 2 };
 
+/// The kernel for few columns on emulated matrix units.
+pub(super) const EMULATED_NARROW: Narrow = Narrow { subgroups: 4, of_unit: 1, from: 2, most: 64 };
+
 /// 32 rows share the work of rounding, which is about five operations per element.
 const GCN_INT8: [MatVec; 4] = {
     let most = vec(512, 8, 4);
@@ -210,6 +215,7 @@ const GCN: Tuning = Tuning {
     mat_vec: [vec(64, 1, 4), vec(64, 1, 4), vec(64, 1, 2), vec(64, 1, 2)],
     mat_vec_int8: Some(GCN_INT8),
     mat_vec_staged: None,
+    narrow: None,
     q8_0_floats: false,
     vec_chunk: 16384,
     vec_quads: 4,
@@ -229,6 +235,11 @@ const GCN: Tuning = Tuning {
 
 const RDNA: Tuning = Tuning { subgroup_arithmetic: true, f16_tiles: RDNA_F16_TILES, ..GCN };
 
+/// Microseconds of gate and `up` of an 8B (Q4_K, 16 columns) on an H200 by subgroups and work-groups of a unit, when the kernel
+/// still had its weights in shared memory: 8, 2: 91; 8, 3: 127; 4, 4: 93; 4, 6: 109. With columns in registers a kernel has 126
+/// registers, so no more than 16 subgroups fit.
+const NVIDIA_NARROW: Narrow = Narrow { subgroups: 8, of_unit: 2, from: 2, most: 64 };
+
 /// Measured on an H200: products of [14336, 4096] with 1 to 512 columns, attention over 512 and 4096
 /// positions.
 const NVIDIA: Tuning = Tuning {
@@ -238,6 +249,7 @@ const NVIDIA: Tuning = Tuning {
     mat_vec: [vec(256, 4, 4), vec(64, 1, 2), vec(64, 1, 2), vec(128, 1, 4)],
     mat_vec_int8: Some([vec(256, 8, 4), vec(256, 8, 2), vec(256, 8, 2), vec(256, 8, 4)]),
     mat_vec_staged: Some(Staged { subgroups: 8, rows: 2, least: 1024, of_unit: 2 }),
+    narrow: Some(NVIDIA_NARROW),
     tiles: NVIDIA_TILES,
     f16_tiles: NVIDIA_F16_TILES,
     // For cards without tensor cores: matrix units come first.
@@ -260,6 +272,7 @@ const CPU: Tuning = Tuning {
     mat_vec: [vec(32, 1, 2); 4],
     mat_vec_int8: None,
     mat_vec_staged: None,
+    narrow: None,
     q8_0_floats: false,
     vec_chunk: 16384,
     vec_quads: 4,

@@ -37,7 +37,7 @@ fn device(arch: ArchClass, matrices: Matrices, [bytes, rows]: [bool; 2]) -> Prof
         shared_views: true,
         int_dot: bytes,
         int_dot_signed: bytes,
-        matrices: vec![MatrixShape { m: 16, n: 16, k: 16, types: MatrixTypes::F16F32 }],
+        matrices: [16, 8].map(|n| MatrixShape { m: 16, n, k: 16, types: MatrixTypes::F16F32 }).to_vec(),
         matrix_rows: rows,
         emulated_matrices: matrices == Matrices::Emulated,
         ..Caps::imagined(arch, 64)

@@ -24,6 +24,7 @@ pub mod gate;
 pub mod glu;
 mod grid;
 pub mod heads;
+mod mat_narrow;
 mod matrix_forms;
 pub mod mul_mat;
 pub mod mul_mat_id;
@@ -266,6 +267,7 @@ pub fn all_pipelines(profile: &Profile) -> Vec<PipelineSpec> {
         gate::pipelines(profile),
         glu::pipelines(profile),
         heads::pipelines(profile),
+        mat_narrow::pipelines(profile),
         mul_mat::pipelines(profile),
         mul_mat_id::pipelines(profile),
         norm::pipelines(profile),

@@ -4,7 +4,7 @@ use super::batches::{batches, merged};
 use super::grid::cover;
 use super::row_ranges::{Rows, split_rows};
 use super::weights::{WEIGHTS, Weights, aligned};
-use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline, products};
+use super::{Context, Dispatch, Operand, Refusal, dispatch, mat_narrow, pipeline, products};
 use crate::device::profile::Profile;
 use crate::device::tuning::{Fragment, Streamed, Tiles, Warptile};
 use crate::pipeline::PipelineSpec;
@@ -214,7 +214,8 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
 /// have work-groups, several dispatches compute them.
 fn product(c: &Context<'_>, p: MulMatParams, operands: [Operand; 3]) -> Result<Vec<Dispatch>, Refusal> {
     let [_, y, z] = c.profile.caps.max_workgroups;
-    let with_vectors = p.n <= c.profile.tuning.vec_columns || p.has_few_rows(c.profile.units());
+    let narrow = mat_narrow::takes(c.profile, c.precision, c.operand(0).dtype, p.n);
+    let with_vectors = narrow || p.n <= c.profile.tuning.vec_columns || p.has_few_rows(c.profile.units());
     // The kernel of vectors has groups of columns in the same dimension, and each index of the fourth is a
     // dispatch.
     let (p, most) = match with_vectors {
@@ -281,7 +282,7 @@ fn vectors(c: &Context<'_>, p: &MulMatParams, [a, b, d]: [Operand; 3]) -> Result
         };
         products::product(c, c.operand(0).dtype, products::single_operands(a, b, d), &part)
     };
-    (0..p.ne3).map(one).collect()
+    Ok((0..p.ne3).map(one).collect::<Result<Vec<_>, _>>()?.concat())
 }
 
 /// Returns the pipelines of this family except the matrix-vector ones.

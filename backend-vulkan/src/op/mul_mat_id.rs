@@ -3,10 +3,10 @@
 
 use super::grid::cover;
 use super::mul_mat::{choose, round, tile_spec, tile_specs};
-use super::products::{accepts, even, fit_windows, rounds, shapes, vec_spec};
+use super::products::{accepts, fit_windows, rounds, shapes, vec_spec};
 use super::row_ranges::{Rows, split_rows};
 use super::vec_shape::{Shape, VecSpec};
-use super::weights::{WEIGHTS, Weights, aligned};
+use super::weights::{WEIGHTS, Weights, aligned, even};
 use super::{Context, Dispatch, Operand, Refusal, dispatch, pipeline};
 use crate::device::profile::Profile;
 use crate::device::tuning::Tiles;

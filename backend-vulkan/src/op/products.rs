@@ -2,9 +2,9 @@
 //! before and after them.
 
 use super::grid::cover;
-use super::vec_shape::{Shape, VecSpec};
-use super::weights::{WEIGHTS, Weights, aligned};
-use super::{Context, Dispatch, Operand, Refusal, staged};
+use super::vec_shape::{MATRICES, Shape, VecSpec};
+use super::weights::{WEIGHTS, Weights, aligned, even};
+use super::{Context, Dispatch, Operand, Refusal, mat_narrow, staged};
 use crate::device::profile::Profile;
 use crate::device::tuning::MatVec;
 use crate::pipeline::PipelineSpec;
@@ -17,9 +17,6 @@ use ggml_core::{DType, TensorId};
 
 /// Column counts for which the matrix-vector kernel is compiled.
 const COLUMNS: [u32; 4] = [1, 2, 4, 8];
-
-/// Number of matrices that the kernel binds.
-const MATRICES: usize = 3;
 
 /// Returns true if products with quantised weights round their activations to 8 bits.
 pub(super) fn rounds(profile: &Profile, precision: Precision, dtype: DType) -> bool {
@@ -90,12 +87,6 @@ pub(super) fn vec_spec(profile: &Profile, shape: &Shape<'_>) -> VecSpec {
     }
 }
 
-/// Returns true if the offsets and strides in blocks make each row begin at a whole word, for types whose
-/// blocks may begin at a half-word.
-pub(super) fn even(dtype: DType, offsets: &[u32], strides: &[u32]) -> bool {
-    dtype.block_bytes() % 4 != 2 || offsets.iter().chain(strides).all(|n| n.is_multiple_of(2))
-}
-
 /// Returns the group that consists of a single MUL_MAT.
 pub(super) fn single(c: &Context<'_>) -> Products {
     let product = Product { weight: c.src(0), node: c.node, bias: None, result: c.node };
@@ -105,16 +96,18 @@ pub(super) fn single(c: &Context<'_>) -> Products {
 /// Returns the dispatch of a group.
 pub(super) fn plan(c: &Context<'_>, group: &Products) -> Result<Vec<Dispatch>, Refusal> {
     let p = ProductsParams::new(c.graph, group, |id| c.windows.remainder(c.graph, id))?;
-    if p.n > c.profile.tuning.vec_columns && !p.have_few_rows(c.profile.units()) {
-        return Err(Refusal(format!("products of {} columns use tiles and are not fused", p.n)));
-    }
     let Some(first) = group.products.first().filter(|_| group.products.len() <= MATRICES) else {
         return Err(Refusal(format!("{} products are not computed together", group.products.len())));
     };
+    let dtype = c.graph.tensor(first.weight).dtype;
+    let many = p.n > c.profile.tuning.vec_columns && !mat_narrow::takes(c.profile, c.precision, dtype, p.n);
+    if many && !p.have_few_rows(c.profile.units()) {
+        return Err(Refusal(format!("products of {} columns use tiles and are not fused", p.n)));
+    }
     accepts(c, group.products.iter().map(|product| product.weight), group.glu)?;
     let operands: Vec<Operand> = operands(group).into_iter().map(Operand::Tensor).collect();
     fit_windows(c, &operands)?;
-    Ok(vec![product(c, c.graph.tensor(first.weight).dtype, operands, &p)?])
+    product(c, dtype, operands, &p)
 }
 
 /// Returns an error for products that the kernels do not compute together.
@@ -177,8 +170,21 @@ pub(super) fn single_operands(a: Operand, b: Operand, d: Operand) -> Vec<Operand
     [a, a, a, b, b, b, b, b, b, d, d, d].to_vec()
 }
 
-/// Returns the dispatch of products with the given operands.
+/// Returns the dispatches of products with the given operands.
 pub(super) fn product(
+    c: &Context<'_>,
+    dtype: DType,
+    operands: Vec<Operand>,
+    p: &ProductsParams,
+) -> Result<Vec<Dispatch>, Refusal> {
+    match mat_narrow::plan(c, dtype, &operands, p) {
+        Some(dispatches) => dispatches,
+        None => Ok(vec![vectors(c, dtype, operands, p)?]),
+    }
+}
+
+/// Returns the dispatch of matrix-vector products with the given operands.
+fn vectors(
     c: &Context<'_>,
     dtype: DType,
     mut operands: Vec<Operand>,

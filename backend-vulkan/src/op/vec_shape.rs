@@ -3,6 +3,9 @@
 use super::weights::Weights;
 use crate::pipeline::PipelineSpec;
 
+/// Number of matrices that the kernel binds.
+pub(super) const MATRICES: usize = 3;
+
 /// The properties of a product that select a matrix-vector kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape<'a> {

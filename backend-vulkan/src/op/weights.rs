@@ -14,6 +14,8 @@ pub(super) struct Weights {
     vec: [&'static str; 4],
     /// Tile variants by fragment.
     tile: [&'static str; 6],
+    /// Variants of the kernel for few columns on matrix units, and on emulated ones (some types only).
+    narrow: [&'static str; 2],
     /// Variant that reads rows by index.
     pub(super) rows: &'static str,
     /// Weights of a row that an invocation of a matrix-vector kernel reads at a time.
@@ -37,6 +39,7 @@ macro_rules! weights {
                 concat!($stem, "_int8"),
                 concat!($stem, "_packed"),
             ],
+            narrow: [concat!($stem, "_matrix"), concat!($stem, "_emulated")],
             rows: $rows,
             piece: $piece,
             long: $long,
@@ -109,6 +112,16 @@ impl Weights {
         self.tile[fragment as usize]
     }
 
+    /// Returns the variant of the kernel for few columns on matrix units, if the type has one.
+    pub(super) fn narrow_variant(&self, fragment: Fragment) -> Option<&'static str> {
+        let emulated = matches!(self.dtype, DType::Q8_0 | DType::Q4_K | DType::Q6_K);
+        match fragment {
+            Fragment::Matrix => self.stage().map(|_| self.narrow[0]),
+            Fragment::Emulated if emulated => Some(self.narrow[1]),
+            _ => None,
+        }
+    }
+
     /// Returns the operand that kernels bind last: the grid of values that weights index, for types with a
     /// grid.
     pub(super) fn table(&self) -> Option<Operand> {
@@ -127,6 +140,12 @@ pub(super) fn aligned(dtype: DType, a: (u32, &[u32]), b: (u32, &[u32])) -> bool 
         _ => true,
     };
     wide && multiple(4, b)
+}
+
+/// Returns true if the offsets and strides in blocks make each row begin at a whole word, for types whose
+/// blocks may begin at a half-word.
+pub(super) fn even(dtype: DType, offsets: &[u32], strides: &[u32]) -> bool {
+    dtype.block_bytes() % 4 != 2 || offsets.iter().chain(strides).all(|n| n.is_multiple_of(2))
 }
 
 #[cfg(test)]

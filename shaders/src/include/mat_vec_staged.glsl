@@ -19,16 +19,7 @@
 #ifndef MAT_VEC_STAGED_GLSL
 #define MAT_VEC_STAGED_GLSL
 
-// Rows of a team that belong to the same matrix are adjacent; loads of these.
-const uint USES = HAS_GLU ? 2 : 1;
-const uint ALIKE = ROWS / USES;
-const uint LOADS = (ALIKE * ROW_SIXTEENS + LANES - 1) / LANES;
-const uint ALL_LOADS = USES * LOADS;
-
-// Place of row r in a stage.
-uint place_of(uint r) {
-    return (HAS_GLU ? r % 2 * ALIKE + r / 2 : r) * ROW_SIXTEENS;
-}
+#include "stage_loads.glsl"
 
 // Sources of an invocation's loads: the half-word at which the first step of load n of matrix `use` starts.
 void begin_loads(uint row_a[ROWS], out uint from[ALL_LOADS]) {
@@ -40,34 +31,6 @@ void begin_loads(uint row_a[ROWS], out uint from[ALL_LOADS]) {
                 row = i >= r * ROW_SIXTEENS ? row_a[r * USES + use] : row;
             }
             from[use * LOADS + n] = row * A_HALVES + 8 * (i % ROW_SIXTEENS);
-        }
-    }
-}
-
-// Issues the loads of the step at element `at`.
-void load_step(uint from[ALL_LOADS], uint at, inout uvec4 raw[ALL_LOADS]) {
-    const uint skip = at / A_BLOCK * A_HALVES;
-    const uint left = (LENGTH - at) / A_BLOCK * A_HALVES;
-    [[unroll]] for (uint use = 0; use < USES; use++) {
-        matrix = MATRIX_OF(use);
-        [[unroll]] for (uint n = 0; n < LOADS; n++) {
-            const uint in_row = (n * LANES + gl_SubgroupInvocationID) % ROW_SIXTEENS;
-            const uint here = from[use * LOADS + n] + skip;
-            // After the end of the row, its last 16 bytes are loaded again: all invocations load. When a branch excluded some
-            // of them, and the choice among several buffers was made at run time, an H200 (driver 580.159) hung.
-            raw[use * LOADS + n] = A_OF(words4_of)[here / 8 - in_row + min(in_row, (left + here % 8 - 1) / 8)];
-        }
-    }
-}
-
-void store_step(uvec4 raw[ALL_LOADS]) {
-    const uint stage_at = STAGE_AT + gl_SubgroupID * (ROWS * ROW_SIXTEENS);
-    [[unroll]] for (uint use = 0; use < USES; use++) {
-        [[unroll]] for (uint n = 0; n < LOADS; n++) {
-            const uint i = n * LANES + gl_SubgroupInvocationID;
-            if ((n + 1) * LANES <= ALIKE * ROW_SIXTEENS || i < ALIKE * ROW_SIXTEENS) {
-                words4[stage_at + use * ALIKE * ROW_SIXTEENS + i] = raw[use * LOADS + n];
-            }
         }
     }
 }
@@ -118,7 +81,7 @@ void add_lanes(float factor, inout float sums[MINE]) {
 
 // Products of a step, for rows that start at half-words `within` of a group of 16 bytes.
 void multiply_step(uint within[MINE], uint at, inout float sums[MINE]) {
-    const uint stage_at = STAGE_AT + gl_SubgroupID * (ROWS * ROW_SIXTEENS);
+    const uint stage_at = STAGE_AT + gl_SubgroupID * STAGE_PITCH;
     [[unroll]] for (uint turn = 0; turn < STEP / (PIECE * LANES_OF_ROW); turn++) {
         // Invocations do not diverge: those after the end of the row take its last piece, which is not added to their sums.
         const uint lane = turn * LANES_OF_ROW + gl_SubgroupInvocationID % LANES_OF_ROW;

@@ -1,5 +1,5 @@
-// Shared memory of mat-vec kernels whose weights pass through it (mat_vec_staged.glsl). Parts with several views are blocks
-// that all start where that memory does.
+// Shared memory of kernels whose weights pass through it as stored (mat_vec_staged.glsl; with NARROW mul_mat_narrow.comp).
+// Parts with several views are blocks that all start where that memory does.
 #ifndef STAGE_GLSL
 #define STAGE_GLSL
 
@@ -44,10 +44,28 @@ const uint STEP = STAGE_WEIGHTS / ROWS;
 const uint STEP_HALVES = STEP / STAGE_BLOCK * A_HALVES;
 const uint ROW_SIXTEENS = A_HALVES % 8 == 0 ? STEP_HALVES / 8 : (STEP_HALVES + 7 + 7) / 8;
 
+#ifdef NARROW
+
+// Distance of rows: an odd number of groups of 16 bytes, which puts eight adjacent rows on different banks. Shared memory, in
+// such groups: for each subgroup a step, or sums of 16 rows in its place; emulated units also have their matrices there.
+const uint ROW_PITCH = ROW_SIXTEENS | 1;
+const uint STAGE_AT = 0;
+const uint OF_STEP = ROWS * ROW_PITCH;
+#ifdef EMULATED
+const uint STAGE_PITCH = OF_STEP + ROWS * 2 + COLUMNS * 4;
+#else
+const uint STAGE_PITCH = OF_STEP > COLUMNS * 4 ? OF_STEP : COLUMNS * 4;
+#endif
+const uint SIXTEENS = SUBGROUPS * STAGE_PITCH;
+
+#else
+
+const uint ROW_PITCH = ROW_SIXTEENS;
 // Shared memory, in groups of 16 bytes: sums of up to 16 subgroups; the steps of all subgroups; for activations scales, for
 // some types sums of 32, and bytes, in whole steps.
 const uint STAGE_AT = 36;
-const uint SCALE_AT = STAGE_AT + SUBGROUPS * ROWS * ROW_SIXTEENS;
+const uint STAGE_PITCH = ROWS * ROW_PITCH;
+const uint SCALE_AT = STAGE_AT + SUBGROUPS * STAGE_PITCH;
 const uint SUM_AT = SCALE_AT + CHUNK / 128;
 #if defined(A_Q4_K) || defined(A_Q5_K)
 const uint BYTES_AT = SUM_AT + CHUNK / 128;
@@ -60,6 +78,8 @@ shared Sums {
     float partial[128];
     float squares_of[16];
 };
+
+#endif
 
 shared Words4 {
     uvec4 words4[SIXTEENS];
