@@ -16,7 +16,7 @@ pub const SOURCES: &[Source] = &[
     Source::new("cache_mask", "cache_mask").axes(&[MASK_PIECES]),
     Source::new("copy", "copy").axes(&[COPIES]),
     Source::new("delta_net", "delta_chunk"),
-    Source::new("delta_net", "delta_net"),
+    Source::new("delta_net", "delta_net").axes(&[ALONE_OR_GROUP]),
     Source::new("delta_net", "delta_walk"),
     Source::new("flash_attn", "flash_attn_fragment").axes(&[KEYS_OF_MATRICES, MATRICES_BY_ROWS]),
     Source::new("flash_attn", "flash_attn_matrix").axes(&[KEYS_OF_MATRICES, MATRICES]),
@@ -70,6 +70,9 @@ const VECTORS_OR_STAGED: Axis = &[
     VECTORS[2],
     Choice::new("staged", &[("USE_SUBGROUP", "1"), ("INT8", "1"), ("STAGED", "1")]),
 ];
+
+/// A node, or a group of nodes, which has more buffers.
+const ALONE_OR_GROUP: Axis = &[Choice::new("node", &[]), Choice::new("group", &[("GROUP", "1")])];
 
 /// Order of the rounded activations: by columns, or matrices of all columns.
 const ORDERS: Axis = &[Choice::NONE, Choice::new("narrow", &[("NARROW", "1")])];

@@ -12,6 +12,9 @@ const SHARERS: u32 = 8;
 /// Invocations of a work-group: one wavefront of GCN, whose barriers cost nothing.
 const WORKGROUP: u32 = 64;
 
+/// Name of a shader and its variant.
+pub(super) type Shader = (&'static str, &'static str);
+
 /// Shape of a node's states.
 pub(super) struct States {
     /// Elements of a column.
@@ -24,15 +27,15 @@ pub(super) struct States {
 
 /// Returns the pipeline for columns of up to `length` elements. Powers of two, so that models share
 /// pipelines.
-fn spec(profile: &Profile, shader: &'static str, length: u32) -> PipelineSpec {
+fn spec(profile: &Profile, shader: Shader, length: u32) -> PipelineSpec {
     let quads = length.div_ceil(4 * SHARERS).next_power_of_two();
-    pipeline(shader, "default", &[profile.workgroup(WORKGROUP), quads])
+    pipeline(shader.0, shader.1, &[profile.workgroup(WORKGROUP), quads])
 }
 
 /// Returns the dispatch of a node or a group with these operands, the result included.
 pub(super) fn plan(
     c: &Context<'_>,
-    shader: &'static str,
+    shader: Shader,
     operands: &[TensorId],
     p: &impl NoUninit,
     states: &States,
@@ -43,7 +46,7 @@ pub(super) fn plan(
     let limits = c.profile.caps.max_workgroups;
     if (0..3).any(|i| grid[i] > limits[i]) {
         let States { heads, slots, .. } = states;
-        let name = c.graph.tensor(c.node).op().map_or(shader, |op| op.name());
+        let name = c.graph.tensor(c.node).op().map_or(shader.0, |op| op.name());
         return Err(Refusal(format!(
             "{name} of {heads} heads, {slots} sequences needs too many work-groups"
         )));
@@ -52,7 +55,7 @@ pub(super) fn plan(
 }
 
 /// Returns the pipelines for columns of up to `longest` elements.
-pub(super) fn pipelines(profile: &Profile, shader: &'static str, longest: usize) -> Vec<PipelineSpec> {
+pub(super) fn pipelines(profile: &Profile, shader: Shader, longest: usize) -> Vec<PipelineSpec> {
     let longest = (longest as u32).div_ceil(4 * SHARERS).ilog2();
     (0..=longest).map(|i| spec(profile, shader, (4 * SHARERS) << i)).collect()
 }

@@ -1,13 +1,15 @@
 //! SSM_SCAN: few tokens one after the other (`recurrent.rs`), prompts by chunks (`chunks.rs`).
 
 use super::chunks::{self, Family};
-use super::recurrent::{self, States};
+use super::recurrent::{self, Shader, States};
 use super::{Context, Dispatch, Refusal};
 use crate::device::profile::Profile;
 use crate::pipeline::PipelineSpec;
 use ggml_core::kernel::SsmScanParams;
 use ggml_core::kernel::chunks::Chunks;
 use ggml_core::op::ssm_scan::MAX_STATE;
+
+const SHADER: Shader = ("ssm_scan", "default");
 
 /// The keys are b, the queries c.
 const CHUNKS: Family =
@@ -23,12 +25,12 @@ pub(super) fn plan(c: &Context<'_>) -> Result<Vec<Dispatch>, Refusal> {
         Some(dispatches) => Ok(dispatches),
         None => {
             let operands = std::array::from_fn::<_, 8, _>(|i| if i < 7 { c.src(i) } else { c.node });
-            recurrent::plan(c, "ssm_scan", &operands, &p, &states)
+            recurrent::plan(c, SHADER, &operands, &p, &states)
         }
     }
 }
 
 /// Returns the pipelines of this family.
 pub(super) fn pipelines(profile: &Profile) -> Vec<PipelineSpec> {
-    [recurrent::pipelines(profile, "ssm_scan", MAX_STATE), chunks::pipelines(profile, &CHUNKS)].concat()
+    [recurrent::pipelines(profile, SHADER, MAX_STATE), chunks::pipelines(profile, &CHUNKS)].concat()
 }

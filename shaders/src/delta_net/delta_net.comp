@@ -10,8 +10,8 @@
 //
 // all three sums are computed over the old state, and the eight partial sums are added through shared memory once for each
 // token, with one barrier. If keys and queries are to be normed, the squares of both are summed with them. The work-groups of
-// slot 0 also write zeros for tokens without a run. The new state may also replace the old one: its columns belong to
-// the work-group that has read them.
+// slot 0 also write zeros for tokens without a run. In a group (GROUP) the new state may also replace the old
+// one: its columns belong to the work-group that has read them.
 //
 // Specialisation: work-group size (a multiple of 8), QUADS (d_k is at most 32 * QUADS).
 // Shared memory: 1024 * QUADS + 42 * work-group + 32 bytes: 6.8 KiB with 64 and 4.
@@ -30,9 +30,13 @@ layout(set = 0, binding = 3, std430) readonly buffer G { float g[]; };
 layout(set = 0, binding = 4, std430) readonly buffer Beta { float beta[]; };
 layout(set = 0, binding = 5, std430) readonly buffer State { float state[]; };
 layout(set = 0, binding = 6, std430) readonly buffer Runs { int runs[]; };
+#ifdef GROUP
 layout(set = 0, binding = 7, std430) readonly buffer Factors { float factors[]; };
 layout(set = 0, binding = 8, std430) writeonly buffer D { float d[]; };
 layout(set = 0, binding = 9, std430) writeonly buffer Own { float own[]; };
+#else
+layout(set = 0, binding = 7, std430) writeonly buffer D { float d[]; };
+#endif
 
 #include "run.glsl"
 
@@ -81,13 +85,21 @@ void load_tokens(uint first_token, uint count, uint head, uint first_column) {
     if (lane < count) {
         const uint at = (first_token + lane) * p.heads_1 + head;
         float decay = g[p.off_3 + at], share = beta[p.off_4 + at];
+#ifdef GROUP
         if (p.gates != 0) {
             decay = softplus(decay) * factors[p.off_8 + head];
             share = times_sigmoid(1.0, share);
         }
+#endif
         gates[lane] = vec2(exp(decay), share);
     }
 }
+
+#ifdef GROUP
+#define KEEP(element, value) if (p.keeps != 0) own[p.off_9 + column_state + element] = value
+#else
+#define KEEP(element, value)
+#endif
 
 // Stores the state: after the last token that is no draft.
 #define STORE_STATE                                                     \
@@ -96,9 +108,7 @@ void load_tokens(uint first_token, uint count, uint head, uint first_column) {
             const uint element = (i * PARTS + part) * 4 + l;            \
             if (stored && element < p.d_0) {                            \
                 d[column_d + element] = s[i][l];                        \
-                if (p.keeps != 0) {                                     \
-                    own[p.off_9 + column_state + element] = s[i][l];    \
-                }                                                       \
+                KEEP(element, s[i][l]);                                 \
             }                                                           \
         }                                                               \
     }
