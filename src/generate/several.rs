@@ -111,6 +111,8 @@ impl<'a> Generations<'a> {
     /// Creates the structure without generations. The session's sequences are unchanged: a generation
     /// continues from the tokens of its sequence.
     pub fn new(session: &'a mut Session, tokenizer: &'a Tokenizer) -> Generations<'a> {
+        // Generations of several sequences do not draft.
+        session.follow_with_predictor(false);
         let all = (0..session.sequences()).map(|_| None).collect();
         Generations { session, tokenizer, all }
     }

@@ -8,8 +8,8 @@
 //! Graphs of batches store the layer's keys and values for all tokens, and the hidden states of the last ones. A graph
 //! that drafts contains only this layer, once for each draft, so that the host is not asked between them.
 //!
-//! Sources: DeepSeek-AI, "DeepSeek-V3 technical report" (2024), section 2.2; the implementations of Qwen3-Next and
-//! GLM-4.5 in vLLM, which norm hidden states first. At position 0 there is no state before: nothing sees this position.
+//! Sources: DeepSeek-AI, "DeepSeek-V3 technical report" (2024), section 2.2; `MtpLayer` of transformers (2026), which
+//! norms hidden states first. At position 0 there is no state before: nothing sees this position.
 
 use super::architecture::Architecture;
 use super::batch::{Predictor, PredictorInputs, StateKind};
