@@ -69,7 +69,7 @@ impl Table for Route {
             },
             Route::MatrixColumns => &Row {
                 name: "vulkan.matrix-columns",
-                about: "products of 2 to 64 tokens read and decode each weight once, on matrix units",
+                about: "products of 3 to 64 tokens read and decode each weight once, on matrix units",
                 plain: "products of single tokens, or tiles",
                 on_top_of: Some("vulkan.matrix-products"),
             },

@@ -254,7 +254,7 @@ mod tests {
     fn few_columns_use_matrix_units_that_have_the_shape() {
         let card = profile(ArchClass::Nvidia, 48 << 10, &[16, 8]);
         let taken = |profile: &Profile, precision, n| takes(profile, precision, DType::Q4_K, n);
-        let counts = [1, 2, 16, 64, 65].map(|n| taken(&card, Precision::Fast, n));
+        let counts = [2, 3, 16, 64, 65].map(|n| taken(&card, Precision::Fast, n));
         assert_eq!(counts, [false, true, true, true, false]);
         assert!(!taken(&card, Precision::Exact, 8));
         assert!(
