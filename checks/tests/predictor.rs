@@ -6,7 +6,7 @@ use common::{backend, backends, model, tiny};
 use diptych::generate::{GenerateOptions, Generation, Summary};
 use diptych::ggml::gguf::{Array, GgufFile, GgufWriter, Metadata};
 use diptych::model::ModelFile;
-use diptych::session::greedy;
+use diptych::session::{Item, Want, greedy};
 use diptych::synthesize::{Drafts, PREDICTING, Shape};
 use diptych::{DType, Error, Model, Precision, SamplerOptions, Session, SessionOptions, Tokenizer};
 
@@ -169,8 +169,7 @@ fn drafts_are_those_of_the_definition() {
             };
             check(&mut session, &tokens, 7, 3);
             for (token, drafts, kept) in [(7, &[1, 2, 3][..], 1), (9, &[4, 5], 2), (11, &[6], 0)] {
-                let want = diptych::session::Want::Best(1);
-                session.verify(0, &[token], drafts, want, &mut |_| Ok(kept)).expect("drafts");
+                session.verify(0, &[token], drafts, Want::Best(1), &mut |_| Ok(kept)).expect("drafts");
                 tokens.push(token);
                 tokens.extend(&drafts[..kept]);
                 check(&mut session, &tokens, 8, 2);
@@ -185,6 +184,15 @@ fn drafts_are_those_of_the_definition() {
             session.decode(4).expect("a token");
             tokens.push(4);
             check(&mut session, &tokens, 5, 2);
+            // Greedy steps, each of which the device begins before the one before has been read.
+            let mut next = 5;
+            for _ in 0..4 {
+                let items = [Item { sequence: 0, tokens: &[next] }];
+                let best = session.append(&items, Want::Best(1)).expect("a token").get(0).expect("a row");
+                tokens.push(next);
+                next = best.greedy().expect("a token");
+            }
+            check(&mut session, &tokens, next, 2);
         }
     }
 }

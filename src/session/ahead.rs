@@ -153,6 +153,8 @@ impl Session {
             }
         };
         self.ahead.flight = None;
+        // The next step continues from the hidden state of this one.
+        self.record_followed(shape.want);
         let guessed = self.begin_next(1 - which, token, shape)?;
         let timing = self.ahead.pair()?[which].graph_and_program().1.finish()?;
         self.ahead.flight = guessed;

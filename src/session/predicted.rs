@@ -10,8 +10,8 @@ use ggml_core::{Error, Result};
 const RECENT: usize = 512;
 
 /// Returns the number of first tokens of the vocabulary that are worth drafting in a text: a power of two that leaves out
-/// one of 32 of its recent tokens at most (two of a short text), if that is less than half of the vocabulary. Vocabularies of byte pairs begin
-/// with the frequent tokens (Zhao et al., "FR-Spec", 2025, draft among 32,768 of 128,256 tokens).
+/// one of 32 of its recent tokens at most (two of a short text), if that is less than half of the vocabulary. Vocabularies
+/// of byte pairs begin with the frequent tokens (Zhao et al., "FR-Spec", 2025, draft among 32,768 of 128,256 tokens).
 fn among(text: &[u32], vocabulary: usize) -> usize {
     let recent = &text[text.len().saturating_sub(RECENT)..];
     let sizes = (15..).map(|power| 1usize << power).take_while(|size| size * 2 < vocabulary);

@@ -25,14 +25,19 @@ impl Session {
     /// Runs the batch whose cells are assigned, and adds the rows of its outputs to the results.
     pub(super) fn run(&mut self, want: Want) -> Result<()> {
         self.run_placed(want)?;
+        self.record_followed(want);
+        Ok(())
+    }
+
+    /// Records that the predictor has followed the batch whose cells are assigned, if it does.
+    pub(super) fn record_followed(&mut self, want: Want) {
         if !self.follows(want) {
-            return Ok(());
+            return;
         }
         for batch in self.placed.chunk_by(|a, b| a.at.sequence == b.at.sequence) {
             let first = batch[0].at;
             self.inputs.followed.follow(first.sequence, first.position..first.position + batch.len());
         }
-        Ok(())
     }
 
     /// True if batches compute what the predictor needs.
