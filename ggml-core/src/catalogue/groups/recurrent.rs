@@ -77,8 +77,11 @@ fn deltas() -> Vec<Case> {
         (64, 1, 2, 64, 20, Some(17)),
     ];
     // Each with and without the nodes of decays and betas; the result is the state that replaces the old one, or the node's.
+    // Keys of other lengths than a power of two are fused with their norms only.
     let forms = [[false, false], [true, false], [true, true]];
+    let fits = |d: usize, gates: bool| !gates || d.is_power_of_two();
     let all = shapes.into_iter().flat_map(|shape| forms.map(|form| (shape, form)));
+    let all = all.filter(|(shape, [gates, _])| fits(shape.0, *gates));
     type Shape = (usize, usize, usize, usize, usize, Option<usize>);
     let build = |((d, heads_k, heads, d_v, tokens, no_drafts), [gates, of_state]): (Shape, [bool; 2])| {
         let drafts = no_drafts.map_or(String::new(), |kept| format!(", {} of them drafts", tokens - kept));
