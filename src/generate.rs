@@ -63,7 +63,8 @@ pub struct GenerateOptions {
     /// Handle that ends the generation from another thread; `None`: a new handle, see
     /// [`Generation::cancel_handle`].
     pub cancel: Option<Cancel>,
-    /// Maximum number of tokens that a step drafts, if there is a model that drafts, see [`Generation::draft_with`].
+    /// Maximum number of tokens that a step drafts, if there is a model that drafts ([`Generation::draft_with`]) or the session
+    /// uses the predictor of its file ([`SessionOptions::predictor`](crate::SessionOptions::predictor)); 0 for none.
     pub draft: usize,
 }
 

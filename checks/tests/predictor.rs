@@ -61,6 +61,8 @@ fn normed(file: &GgufFile, name: &str, x: &[f64]) -> Vec<f64> {
 struct Alone<'a> {
     file: &'a GgufFile,
     layer: usize,
+    /// Number of first tokens that are drafted.
+    among: usize,
     /// Inputs of the predictor's layer so far.
     rows: Vec<f32>,
 }
@@ -88,7 +90,8 @@ impl Alone<'_> {
         let model = Model::from_file(self.model(e), cpu).expect("a model");
         let mut session = session(&model, false);
         let pairs: Vec<u32> = (0..count as u32).collect();
-        let best = greedy(&session.prefill(&pairs).expect("logits")).expect("a best one");
+        let logits = session.prefill(&pairs).expect("logits");
+        let best = greedy(&logits[..self.among]).expect("a best one");
         let hidden = session.hidden(&pairs, None).expect("hidden states");
         (best, hidden[(count - 1) * e..].iter().map(|&x| f64::from(x)).collect())
     }
@@ -114,8 +117,9 @@ impl Alone<'_> {
         writer.set_all(&all).expect("metadata");
         let bytes = |values: &[f32]| -> Vec<u8> { values.iter().flat_map(|x| x.to_le_bytes()).collect() };
         let mut table = self.rows.clone();
-        table.resize(VOCABULARY * e, 0.0);
-        writer.tensor("token_embd.weight", DType::F32, &[e, VOCABULARY], bytes(&table)).expect("a table");
+        let vocabulary = self.file.require("token_embd.weight").expect("a tensor").ne[1];
+        table.resize(vocabulary * e, 0.0);
+        writer.tensor("token_embd.weight", DType::F32, &[e, vocabulary], bytes(&table)).expect("a table");
         let prefix = format!("blk.{}.", self.layer);
         let norm = format!("{prefix}nextn.shared_head_norm.weight");
         let own = self.file.tensor(&norm).is_some();
@@ -153,7 +157,8 @@ fn drafts_are_those_of_the_definition() {
                 let e = hidden.len() / tokens.len();
                 let state =
                     |i: usize| -> Vec<f64> { hidden[i * e..][..e].iter().map(|&x| x.into()).collect() };
-                let mut alone = Alone { file: model.file().gguf(), layer: 2, rows: Vec::new() };
+                let file = model.file().gguf();
+                let mut alone = Alone { file, layer: 2, among: VOCABULARY, rows: Vec::new() };
                 for (i, &token) in tokens.iter().enumerate().skip(1) {
                     alone.add(token, &state(i - 1));
                 }
@@ -194,6 +199,24 @@ fn drafts_are_those_of_the_definition() {
             }
             check(&mut session, &tokens, next, 2);
         }
+    }
+}
+
+/// In a large vocabulary only the first tokens are drafted, as long as the text has few others.
+#[test]
+fn frequent_tokens_are_drafted() {
+    let cpu = backend("cpu").expect("the CPU");
+    let shape = Shape { vocabulary: 70_000, ..shape("qwen35", Drafts::Random) };
+    let model = model(&shape, &cpu);
+    for (tokens, among) in [([5, 42, 7, 9], 1 << 15), ([40_000, 50_000, 60_000, 9], 70_000)] {
+        let (mut session, mut plain) = (session(&model, true), session(&model, false));
+        session.prefill(&tokens).expect("a prompt");
+        let hidden = plain.hidden(&tokens, None).expect("hidden states");
+        let mut alone = Alone { file: model.file().gguf(), layer: 2, among, rows: Vec::new() };
+        for (&token, state) in tokens[1..].iter().chain(&[8]).zip(hidden.chunks_exact(hidden.len() / 4)) {
+            alone.add(token, &state.iter().map(|&x| x.into()).collect::<Vec<f64>>());
+        }
+        assert_eq!(session.draft(8, 1).expect("a draft"), [alone.next().0], "{among}");
     }
 }
 
@@ -239,6 +262,12 @@ fn a_predictor_has_to_be_there() {
     assert!(!without.file().has_predictor());
     let options = SessionOptions::default().with_predictor(true);
     assert!(matches!(without.session(&options), Err(Error::InvalidArgument { .. })));
+    // A generation without drafts leaves none; who asks gets them after the next batch.
+    let mut again = session(&with, true);
+    text(&mut again, &GenerateOptions::default().with_predict(3).with_draft(0));
+    assert!(again.draft(3, 2).expect("no state").is_empty());
+    again.decode(3).expect("logits");
+    assert_eq!(again.draft(4, 2).expect("drafts").len(), 2);
     let mut plain = session(&with, false);
     plain.prefill(&[1, 2]).expect("a prompt");
     assert!(matches!(plain.draft(3, 2), Err(Error::InvalidArgument { .. })));

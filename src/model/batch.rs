@@ -173,7 +173,7 @@ pub struct PredictorInputs {
     pub embedded: TensorId,
     /// Rows of the hidden states that the batch computes; absent for one token, which has none before it there.
     pub hidden: Option<TensorId>,
-    /// Rows of the hidden states that are kept, `KEPT` for each sequence.
+    /// Rows of the hidden states that are kept, 16 for each sequence.
     pub kept: TensorId,
     /// I32 `[tokens]`: rows in which the hidden states of the batch are kept, -1 for none; absent in a graph that drafts.
     pub keep: Option<TensorId>,

@@ -92,7 +92,9 @@ impl Builder<'_> {
     /// Returns the predictor's layer: attention is that of the last layer which attends.
     fn predictor_layer(&self) -> Result<Layer> {
         let index = self.hparams.layers;
-        let recurrent = |layer: usize| self.hparams.recurrent.as_ref().is_some_and(|r| r.layers[layer]);
+        let recurrent = |layer: usize| {
+            self.hparams.recurrent.as_ref().is_some_and(|r| r.layers.get(layer) == Some(&true))
+        };
         let mut all = self.hparams.attention.iter().enumerate();
         let attends = all.rfind(|(layer, a)| a.heads_kv > 0 && !recurrent(*layer));
         let (_, &attention) =

@@ -30,6 +30,8 @@ impl Session {
     /// sequence stays as it is. There are no drafts directly after a saved sequence was restored, or after one was cut:
     /// the hidden state to continue from is known after the next batch.
     ///
+    /// That is also so after a generation without drafts.
+    ///
     /// The device computes all drafts without the host between them. Each costs a layer and a part of the output layer: in
     /// a large vocabulary only the first tokens are drafted, as many as the text has needed.
     ///
@@ -40,6 +42,8 @@ impl Session {
         if !self.predicts {
             return Err(Error::argument("drafts", "no predictor in use", "a file and a session with one"));
         }
+        // Who asks for drafts gets them from the next batch on.
+        self.follow_with_predictor(true);
         let length = self.cells.length(0);
         let count = count.min(Predictor::MOST).min(self.context.saturating_sub(length));
         if count == 0 {
